@@ -18,82 +18,43 @@ from methods.decoding.engine.session import Engine, Session
 from methods.ralmspec.core.speculation import Process, Step
 
 T = TypeVar("T")  # the search result of one query
-Mark = tuple[Session, int]  # a position to return to: the session of that time and its length in tokens
-
-
-class Reader:
-    """Feeds token ids to the model. Everything read since `clear` is the context of the next token."""
-
-    def __init__(self, model: GenerationModel, engine: Engine) -> None:
-        """Raises `RequestError` if the model is not causal, or rotates a text by its length."""
-        if model.kind != "causal":
-            raise RequestError(f"{model.name} is not a causal language model; retrieval generation needs one")
-        if rotation_switch(model.module.config.get_text_config()) is not None:
-            raise RequestError(
-                f"{model.name} rotates a text by its length (longrope); keys in its cache cannot be kept"
-            )
-        self.model = model
-        self.engine = engine
-        self.passes = 0
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything read. Marks keep the session they refer to."""
-        self.session = self.engine.start([[]], [self.model.window])
-
-    @property
-    def length(self) -> int:
-        """Tokens read."""
-        return self.session.lengths[0]
-
-    @torch.inference_mode()
-    def read(self, ids: Sequence[int]) -> torch.Tensor:
-        """Read ids (at least one); logits [V] of the token that follows. Raises `RequestError` if the largest is not a
-        finite number."""
-        logits = self.session.logits(self.session.advance([ids], last=True))[0]
-        self.passes += 1
-        if not bool(logits.amax().isfinite()):
-            raise RequestError(NOT_FINITE.format(self.model.name, self.length))
-        return logits
-
-    def mark(self) -> Mark:
-        """The current position."""
-        return self.session, self.length
-
-    def rewind(self, mark: Mark) -> None:
-        """Return to a position. Marks set later in the same session become invalid."""
-        self.session, length = mark
-        self.session.lengths[0] = length
+Mark = tuple[Session, int, int]  # a position to return to: the session of that time, its length and the context's
 
 
 @dataclass(slots=True)
 class GenerationStep(Step):
-    """A step and where it began. mark: the reader's position; length: tokens of context."""
+    """A step and where it began."""
 
     mark: Mark
-    length: int
 
 
 S = TypeVar("S", bound=GenerationStep)
 
 
 class Generation(Process[S, T]):
-    """One request. A step generates `interval` tokens. `context` holds the prompt and the output so far; `reader` has
-    read a prefix of it."""
+    """One request. A step generates `interval` tokens. `context` holds the prompt and the output so far, `session`
+    what was fed to the model since `clear`. passes: of the model."""
 
     interval = 1
 
     def __init__(
         self, model: GenerationModel, engine: Engine, prompt: Sequence[int], limit: int, phases: Phases
     ) -> None:
-        """Generates at most `limit` tokens after the prompt, or after the start token if the prompt is empty."""
+        """Generates at most `limit` tokens after the prompt, or after the start token if the prompt is empty. Raises
+        `RequestError` if the model rotates a text by its length."""
+        if rotation_switch(model.module.config.get_text_config()) is not None:
+            raise RequestError(
+                f"{model.name} rotates a text by its length (longrope); keys in its cache cannot be kept"
+            )
         self.model = model
+        self.engine = engine
         self.limit = limit
         self.phases = phases
         self.context = list(prompt) or [model.start_id]
         self.prompt_length = len(self.context)
         self.ends = frozenset(model.eos_ids)
-        self.reader = Reader(model, engine)
+        self.passes = 0
+        self.clear()
 
     @property
     def output(self) -> list[int]:
@@ -120,8 +81,27 @@ class Generation(Process[S, T]):
     def bytes_read(self) -> dict[str, float]:
         """The counter; empty where it is unknown."""
         others = self.searched()
-        return {} if others is None else counted(self.model, self.reader.passes, others)
+        return {} if others is None else counted(self.model, self.passes, others)
+
+    def clear(self) -> None:
+        """Forget everything fed. Marks keep the session they refer to."""
+        self.session = self.engine.start([[]], [self.model.window])
+
+    @torch.inference_mode()
+    def feed(self, ids: Sequence[int]) -> torch.Tensor:
+        """Feed ids (at least one); logits [V] of the token that follows. Raises `RequestError` if the largest is not a
+        finite number."""
+        logits = self.session.logits(self.session.advance([ids], last=True))[0]
+        self.passes += 1
+        if not bool(logits.amax().isfinite()):
+            raise RequestError(NOT_FINITE.format(self.model.name, self.session.lengths[0]))
+        return logits
+
+    def mark(self) -> Mark:
+        """The current position. Returning to an earlier one of the same session makes it invalid."""
+        return self.session, self.session.lengths[0], len(self.context)
 
     def rewind(self, step: S) -> None:
-        self.reader.rewind(step.mark)
-        del self.context[step.length :]
+        self.session, fed, length = step.mark
+        self.session.lengths[0] = fed
+        del self.context[length:]

@@ -27,23 +27,6 @@ class Record:
     encode_s: float = 0.0  # of queries; contained in the steps' seconds
     waited_s: float = 0.0  # for single and batched searches
 
-    def took(self, seconds: float, guess_s: float) -> None:
-        """A step was taken with a guess."""
-        self.steps += 1
-        self.step_s += seconds
-        self.guess_s += guess_s
-
-    def retrieved(self, seconds: float, search_s: float) -> None:
-        """A step was taken with the result of its own search."""
-        self.rounds.append(ALONE)
-        self.sequential_s += seconds
-        self.waited_s += search_s
-
-    def verified(self, s: int, matched: int, seconds: float) -> None:
-        """The queries of s steps were searched in one batch."""
-        self.rounds.append((s, matched))
-        self.verification_s += seconds
-
     def trace(self, by_time: bool) -> Trace:
         """The trace of a request. `by_time`: counts depend on timing and go to `timing_counters`. `verified`: guesses
         compared with the truth, in each round up to and including the first mismatch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,11 +13,11 @@ import torch
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
+from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, RetrievalGeneration
 from harness.contracts.answers import common_prefix
 from methods.ralmspec.core.record import Record
 from methods.ralmspec.core.scheduler import OS3, Fixed
-from methods.ralmspec.core.speculation import Process, follow, speculate
+from methods.ralmspec.core.speculation import Process, Speculation, follow
 from methods.ralmspec.core.worker import Worker
 
 Scheduling = Literal["fixed", "os3", "paper"]
@@ -39,7 +39,7 @@ def room(model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
 class Sequential(RetrievalGeneration):
     """Serves requests with a search before every step."""
 
-    limit = 0  # of the last request
+    depends_on_timing = False  # whether counts of a request depend on measured times
 
     @abstractmethod
     def request(
@@ -48,20 +48,15 @@ class Sequential(RetrievalGeneration):
         """The process of one request, with its `output`."""
 
     @abstractmethod
-    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
-        """Scores [V] of the token after prompt and output, log-probabilities or logits, by a fresh forward pass."""
-
-    @property
-    def depends_on_timing(self) -> bool:
-        """Whether a request's counts depend on measured times."""
-        return False
+    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int], limit: int) -> torch.Tensor:
+        """Scores [V] of the token after prompt and output, log-probabilities or logits, by a fresh forward pass. limit:
+        of the request."""
 
     def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
         """One request, to its end."""
         return follow(process, phases)
 
     def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
-        self.limit = limit
         with self.request(model, prompt, limit, phases) as process:
             trace = self.serve(process, phases).trace(self.depends_on_timing)
             trace.counters.update(process.counters())
@@ -78,13 +73,14 @@ class Sequential(RetrievalGeneration):
         place = common_prefix(output, expected)
         if place in (len(output), len(expected)) or (len(output) < limit and output[-1] not in model.eos_ids):
             return math.inf
-        scores = self.scores(model, prompt, expected[:place])
+        scores = self.scores(model, prompt, expected[:place], limit)
         return float(scores.max() - scores[[output[place], expected[place]]].min())
 
 
 @dataclass(kw_only=True)
 class Speculative(Sequential):
-    """Serves the same requests by speculation. What OS3 has measured outlasts a request.
+    """Serves the same requests by speculation. What OS3 has measured outlasts a request, until the method is opened
+    anew.
 
     scheduler: `fixed` with `stride`, `os3` (S) with `gamma_max` (by default 0.98), or `paper`, which is os3 with a
     gamma_max of 0.6. asynchronous: A. Raises `RequestError` for a gamma_max with `paper`.
@@ -103,30 +99,18 @@ class Speculative(Sequential):
                 f"scheduler=paper has a gamma_max of its own, {GAMMA_MAX['paper']}; give scheduler=os3 with "
                 f"gamma_max={self.gamma_max}, or leave it out"
             )
-        self.strides = self._strides()
+        self.depends_on_timing = self.asynchronous or self.scheduler != "fixed"  # OS3's strides follow measured times
         self.record = Record()  # of the last request
 
-    @property
-    def depends_on_timing(self) -> bool:
-        """True with OS3, whose strides follow measured times, and with asynchronous verification."""
-        return self.asynchronous or self.scheduler != "fixed"
-
-    def begin_anew(self, search: Callable[[], object]) -> None:
-        """Forget all measurements. With asynchronous verification, also run `search` once in a worker and drop the
-        result: the first search in another thread has a set-up cost."""
-        self.strides = self._strides()
-        if self.asynchronous:
-            with Worker() as worker:
-                worker.result(worker.start(search))
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        super().open(subject, artifacts)
+        self.strides = Fixed(self.stride, self.asynchronous)
+        if self.scheduler != "fixed":
+            gamma_max = GAMMA_MAX[self.scheduler] if self.gamma_max is None else self.gamma_max
+            self.strides = OS3(asynchronous=self.asynchronous, redo=self.redo, gamma_max=gamma_max)
 
     def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
         """One request, to its end. A worker thread ends with it."""
         with Worker() as worker:
-            self.record = speculate(process, self.strides, phases, worker)
+            self.record = Speculation(process, self.strides, phases, worker).run()
         return self.record
-
-    def _strides(self) -> Fixed:
-        if self.scheduler == "fixed":
-            return Fixed(self.stride, self.asynchronous)
-        gamma_max = GAMMA_MAX[self.scheduler] if self.gamma_max is None else self.gamma_max
-        return OS3(asynchronous=self.asynchronous, redo=self.redo, gamma_max=gamma_max)

@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from harness.contracts import Phases
-from methods.ralmspec.core.record import Record
+from methods.ralmspec.core.record import ALONE, Record
 from methods.ralmspec.core.scheduler import Decision, Fixed
 from methods.ralmspec.core.worker import Worker
 
@@ -32,11 +32,12 @@ T = TypeVar("T")  # the search result of one query
 class Step:
     """One step of a process: its query, and what the process needs to return to it.
 
-    encode_s: seconds of encoding the query, if that counts as retrieval. begin_s: seconds of `begin`. took_s: seconds
-    of `begin` and `take`. overlapped: a verification ran during the step.
+    guess: the guessed answer. encode_s: seconds of encoding the query, if that counts as retrieval. begin_s: seconds of
+    `begin`. took_s: seconds of `begin` and `take`. overlapped: a verification ran during the step.
     """
 
     query: Any
+    guess: Any = field(default=None, init=False)
     encode_s: float = field(default=0.0, init=False)
     begin_s: float = field(default=0.0, init=False)
     took_s: float = field(default=0.0, init=False)
@@ -44,7 +45,8 @@ class Step:
 
 
 class Process(ABC, Generic[S, T]):
-    """A generation that needs a retrieval before every step."""
+    """A generation that needs a retrieval before every step. An answer is what a step needs of a search result: a guess
+    is as good as the true one if both are equal."""
 
     @property
     @abstractmethod
@@ -61,25 +63,21 @@ class Process(ABC, Generic[S, T]):
         """The next step with its query, without output."""
 
     @abstractmethod
-    def guess(self, step: S) -> None:
-        """Guess the search result, without output."""
+    def guess(self, step: S) -> Any:
+        """The guessed answer, without output."""
 
     @abstractmethod
-    def take(self, step: S) -> None:
-        """Take the step with its guess."""
+    def answer(self, step: S, truth: T) -> Any:
+        """The answer by the true search result, without output."""
 
     @abstractmethod
-    def resolve(self, step: S, truth: T) -> None:
-        """Take the step with the true search result. The state must be as `begin` left it."""
+    def take(self, step: S, answer: Any) -> None:
+        """Take the step with an answer. The state must be as `begin` left it."""
 
     @abstractmethod
     def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[T]:
         """The search result of each query. `prefetch`: include what later guesses may need. `single_thread`: use one
         core, as in a worker thread."""
-
-    @abstractmethod
-    def agrees(self, step: S, truth: T) -> bool:
-        """Whether the guess is as good as the true result."""
 
     @abstractmethod
     def learn(self, truths: Sequence[T]) -> None:
@@ -99,13 +97,11 @@ def follow(process: Process[S, T], phases: Phases) -> Record:
     return record
 
 
-def speculate(process: Process[S, T], strides: Fixed, phases: Phases, worker: Worker) -> Record:
-    """The same output by speculation, verified in the worker where `strides` decides so."""
-    return _Speculation(process, strides, phases, worker).run()
-
-
 @dataclass(slots=True)
-class _Speculation(Generic[S, T]):
+class Speculation(Generic[S, T]):
+    """One request by speculation, with the sequential output. It is verified in the worker where `strides` decides
+    so."""
+
     process: Process[S, T]
     strides: Fixed
     phases: Phases
@@ -119,14 +115,7 @@ class _Speculation(Generic[S, T]):
     switched: bool = False  # a step has paid for the change of thread count since the last search in this thread
 
     def run(self) -> Record:
-        process, self.since = self.process, perf_counter()
-        if not process.finished:  # fills the cache (Algorithm 1, line 4); not timed: it reads the prompt
-            step = _begun(process, self.record)
-            truth, _ = _retrieve(process, step, self.phases, self.record)
-            self.undisturbed = True
-            process.learn([truth])
-            self.since = perf_counter()
-        decision = self._decided()
+        process, decision = self.process, Decision(0)  # the first step fills the cache (Algorithm 1, line 4)
         while True:
             due = bool(self.ahead) and (process.finished or len(self.ahead) >= decision.s)
             if self.pending is not None:
@@ -162,12 +151,14 @@ class _Speculation(Generic[S, T]):
             self._start()
         step.overlapped = self.pending is not None
         started = perf_counter()
-        process.guess(step)
+        step.guess = process.guess(step)
         guessed = perf_counter()
-        process.take(step)
+        process.take(step, step.guess)
         step.took_s = step.begin_s + perf_counter() - guessed
         switches = step.overlapped and not self.switched
-        record.took(step.took_s, guessed - started)
+        record.steps += 1
+        record.step_s += step.took_s
+        record.guess_s += guessed - started
         self.strides.took("guess", guessed - started)
         if not switches:
             self.strides.took("overlapped" if step.overlapped else "step", step.took_s)
@@ -204,9 +195,11 @@ class _Speculation(Generic[S, T]):
     def _settle(self, steps: list[S], truths: list[T], seconds: float, asynchronous: bool) -> bool:
         """Compare, learn, and correct the first wrong step. True if all were right."""
         process = self.process
-        wrong = next((i for i, (s, t) in enumerate(zip(steps, truths, strict=True)) if not process.agrees(s, t)), None)
+        pairs = enumerate(zip(steps, truths, strict=True))
+        wrong = next((i for i, (step, truth) in pairs if step.guess != process.answer(step, truth)), None)
         matched = len(steps) if wrong is None else wrong
-        self.record.verified(len(steps), matched, seconds)
+        self.record.rounds.append((len(steps), matched))
+        self.record.verification_s += seconds
         self.strides.verified(len(steps), seconds, asynchronous)
         self.strides.guessed(matched, matched < len(steps))
         process.learn(truths)
@@ -214,7 +207,7 @@ class _Speculation(Generic[S, T]):
         if wrong is not None:
             process.rewind(steps[wrong])
             started = perf_counter()
-            process.resolve(steps[wrong], truths[wrong])
+            process.take(steps[wrong], process.answer(steps[wrong], truths[wrong]))
             took = perf_counter() - started
             self.record.redone_s += took
             worth += steps[wrong].begin_s + took
@@ -226,24 +219,26 @@ class _Speculation(Generic[S, T]):
 
     def _sequential(self) -> None:
         """One step without speculation. It searches as the baseline does, since that is the time to compare with. If
-        the scheduler asks, it also guesses and tells whether the guess was right."""
-        process = self.process
+        the scheduler asks, it also guesses and tells whether the guess was right. The first step prefetches and is not
+        timed: it reads the prompt."""
+        process, first = self.process, not self.record.rounds
         self.switched = False
         step = _begun(process, self.record)
-        asked = self.strides.asks()
+        asked = not first and self.strides.asks()
         if asked:
             started = perf_counter()
-            process.guess(step)
+            step.guess = process.guess(step)
             guess_s = perf_counter() - started
             self.record.guess_s += guess_s
             self.strides.took("guess", guess_s)
-        truth, seconds = _retrieve(process, step, self.phases, self.record, prefetch=asked)
+        truth, seconds = _retrieve(process, step, self.phases, self.record, prefetch=asked or first)
         if asked:
-            right = process.agrees(step, truth)
+            right = step.guess == process.answer(step, truth)
             self.strides.guessed(right, not right)
         if asked or self.undisturbed:
             self.strides.took("asked" if asked else "search", seconds)
-        self.strides.took("step", step.took_s)
+        if not first:
+            self.strides.took("step", step.took_s)
         self.undisturbed = True
         process.learn([truth])
         self.since = perf_counter()
@@ -265,7 +260,9 @@ def _retrieve(
     with phases("retrieve"):
         (truth,) = process.search([step.query], single_thread=False, prefetch=prefetch)
     found = perf_counter()
-    process.resolve(step, truth)
+    process.take(step, process.answer(step, truth))
     step.took_s = step.begin_s + perf_counter() - found
-    record.retrieved(step.took_s, found - started)
+    record.rounds.append(ALONE)
+    record.sequential_s += step.took_s
+    record.waited_s += found - started
     return truth, found - started

@@ -7,7 +7,7 @@ costs no generation: the step's model output is kept, and the true neighbours ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,9 +36,6 @@ class Neighbors:
     def first(self, k: int) -> Neighbors:
         """The k nearest of them."""
         return Neighbors(self.distances[:k], self.ids[:k])
-
-
-NONE = Neighbors(np.empty(0, np.float32), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +81,19 @@ class Mixture:
 @dataclass(slots=True)
 class TokenStep(GenerationStep):
     """A step of one token. source: the source's state before it. log_lm float [V]: the model's log-probabilities.
-    alone: the token that the model would choose without retrieval. token: the guess. found: its neighbours."""
+    alone: the token that the model would choose without retrieval."""
 
     source: Any
     log_lm: NDArray[np.floating]
     alone: int
-    token: int = -1
-    found: Neighbors = NONE
+
+
+@dataclass(slots=True)
+class Answer:
+    """A token, and the neighbours that gave it: the guessed ones, or all that a search found."""
+
+    token: int
+    found: Neighbors = field(compare=False)
 
 
 class KnnGeneration(Generation[TokenStep, Neighbors]):
@@ -123,30 +126,28 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
     def begin(self) -> TokenStep:
         with self.phases("generate"):
             self.keys.clear()
-            logits = self.reader.read(self.context[self.reader.length :])
+            logits = self.feed(self.context[self.session.lengths[0] :])
             wide = logits if logits.element_size() > 2 else logits.float()
             log_lm = wide.log_softmax(-1).cpu().numpy()
             query = self.keys[-1].reshape(-1, self.keys[-1].shape[-1])[-1].float().cpu().numpy()
-            state = self.reader.mark(), len(self.context), self.source.state()
-            return TokenStep(query, *state, log_lm, int(log_lm.argmax()))
+            return TokenStep(query, self.mark(), self.source.state(), log_lm, int(log_lm.argmax()))
 
-    def guess(self, step: TokenStep) -> None:
+    def guess(self, step: TokenStep) -> Answer:
         with self.phases("speculate"):
-            step.found = self._speculated(step.query)
-            step.token = self.mixture.best(step.log_lm, step.alone, step.found)
+            found = self._speculated(step.query)
+            return Answer(self.mixture.best(step.log_lm, step.alone, found), found)
 
-    def take(self, step: TokenStep) -> None:
-        self._append(step, step.token, step.found)
+    def answer(self, step: TokenStep, truth: Neighbors) -> Answer:
+        return Answer(self.mixture.best(step.log_lm, step.alone, truth.first(self.k)), truth)
 
-    def resolve(self, step: TokenStep, truth: Neighbors) -> None:
-        self._append(step, self._token(step, truth), truth)
+    def take(self, step: TokenStep, answer: Answer) -> None:
+        self.context.append(answer.token)
+        self.alone.append(step.alone)
+        self.source.followed(answer.found.ids, answer.token)
 
     def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[Neighbors]:
         distances, ids = (self.worker_search if single_thread else self.datastore).search(np.stack(queries), NoPhases())
         return [Neighbors(d, i.astype(np.int64)) for d, i in zip(distances, ids, strict=True)]
-
-    def agrees(self, step: TokenStep, truth: Neighbors) -> bool:
-        return step.token == self._token(step, truth)
 
     def learn(self, truths: Sequence[Neighbors]) -> None:
         for truth in truths:
@@ -161,16 +162,8 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
 
     def rewind(self, step: TokenStep) -> None:
         super().rewind(step)
-        del self.alone[step.length - self.prompt_length :]
+        del self.alone[len(self.context) - self.prompt_length :]
         self.source.restore(step.source)
-
-    def _token(self, step: TokenStep, truth: Neighbors) -> int:
-        return self.mixture.best(step.log_lm, step.alone, truth.first(self.k))
-
-    def _append(self, step: TokenStep, token: int, found: Neighbors) -> None:
-        self.context.append(token)
-        self.alone.append(step.alone)
-        self.source.followed(found.ids, token)
 
     def _speculated(self, query: NDArray[np.float32]) -> Neighbors:
         """The k of the source's entries nearest to the query."""

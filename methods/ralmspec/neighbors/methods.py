@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 
@@ -22,7 +21,6 @@ from methods.ralmspec.core.serving import Scheduling, Sequential, Speculative, r
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture
 from methods.ralmspec.neighbors.sources import LocalityCache, Pointers, SpeculationSource
 
-SEARCHES = 20  # searches for keys of the datastore that warm up the index
 WIDTH = 64  # least neighbours of a search; it reads the same keys, or visits the same nodes, for one
 
 
@@ -56,16 +54,13 @@ class KnnSequential(DatastoreMethod, Sequential):
         self.open(model, artifacts)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
-        """Opens and warms up: afterwards a search need not read from disk or compile."""
+        """Afterwards a search need not read from disk."""
         self.open_datastore(_language_model(subject), artifacts)
         self._engine = engine_of_module(subject)  # its hooks give the keys
         datastore, _ = self._ready()
         if needs_build(self):  # faiss maps what it searches
             read_through(artifacts.path("index"))
         datastore.index.load()
-        store = datastore.store
-        for entry in np.linspace(0, store.entries - 1, SEARCHES, dtype=np.int64):
-            datastore.search(np.asarray(store.keys[entry][None], np.float32), NoPhases())
 
     def source(self) -> SpeculationSource:
         """The source of one request's guesses."""
@@ -84,8 +79,9 @@ class KnnSequential(DatastoreMethod, Sequential):
                 model, self._engine, datastore, self.k, mixture, self.source(), prompt, limit, phases, keys
             )
 
-    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
-        with self.request(model, [*prompt, *output], 0, NoPhases()) as process:
+    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int], limit: int) -> torch.Tensor:
+        with self.request(model, prompt, limit, NoPhases()) as process:
+            process.context += output
             step = process.begin()
             (found,) = process.search([step.query], single_thread=False)
             return torch.from_numpy(process.mixture.log_probs(step.log_lm, found.first(self.k)))
@@ -125,12 +121,6 @@ class KnnSpeculative(Speculative, KnnSequential):
             raise RequestError(
                 f"nearest={self.nearest} exceeds the {max(self.k, WIDTH)} neighbours that a search finds"
             )
-
-    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
-        super().open(subject, artifacts)
-        datastore = self._ready()[0].single_threaded()
-        queries = np.zeros((2, datastore.store.dimension), np.float32)
-        self.begin_anew(lambda: datastore.search(queries, NoPhases()))
 
     def source(self) -> SpeculationSource:
         store = self.ready()[0].store

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from harness.contracts import GenerationModel, Phases
@@ -22,18 +23,16 @@ UNREAD = -2  # passage number while the key-value cache is empty
 
 @dataclass(slots=True)
 class PassageStep(GenerationStep):
-    """A step of k tokens. passage, read: the passage and the number of context tokens in the reader before the step.
-    guess: the speculated passage, -1 for none."""
+    """A step of k tokens. passage: the one in the key-value cache before the step."""
 
     passage: int
-    read: int
-    guess: int = -1
 
 
 class IterativeRaLM(Generation[PassageStep, NDArray[np.int64]]):
     """One request. The query is the text of the context's last `query_tokens` tokens. A search finds `prefetch`
     passages; the first `passage_tokens` tokens of the best are prepended to the context, and `interval` tokens are
-    generated. With a new passage the whole context is encoded again."""
+    generated. With a new passage the whole context is encoded again. An answer is the best passage's number, -1 for
+    none."""
 
     def __init__(
         self,
@@ -60,8 +59,7 @@ class IterativeRaLM(Generation[PassageStep, NDArray[np.int64]]):
         self.query_tokens = query_tokens
         self.passage_tokens = passage_tokens
         self.cache = cache if cache is not None else PassageCache(retriever)
-        self.passage = UNREAD  # the passage in the reader
-        self.read = 0  # tokens of the context in the reader
+        self.passage = UNREAD  # in the key-value cache, with all of the context but its last token
         self.start = int(self.context[0] == model.start_id)  # the start token stays in front of the passage
         self._before = retriever.bytes_read
 
@@ -70,25 +68,37 @@ class IterativeRaLM(Generation[PassageStep, NDArray[np.int64]]):
         with self.phases("encode"):
             text = self.model.tokenizer.decode(self.context[-self.query_tokens :], skip_special_tokens=True)
             query = self.retriever.encode(text)
-        step = PassageStep(query, self.reader.mark(), len(self.context), self.passage, self.read)
+        step = PassageStep(query, self.mark(), self.passage)
         step.encode_s = perf_counter() - started
         return step
 
-    def guess(self, step: PassageStep) -> None:
+    def guess(self, step: PassageStep) -> int:
         with self.phases("speculate"):
-            step.guess = self.cache.best(step.query)
+            return self.cache.best(step.query)
 
-    def take(self, step: PassageStep) -> None:
-        self._generate(step.guess)
+    def answer(self, step: PassageStep, truth: NDArray[np.int64]) -> int:
+        return int(truth[0]) if len(truth) else -1
 
-    def resolve(self, step: PassageStep, truth: NDArray[np.int64]) -> None:
-        self._generate(_first(truth))
+    def take(self, step: PassageStep, answer: int) -> None:
+        """Generate `interval` tokens, or fewer if the output ends."""
+        with self.phases("generate"):
+            for _ in range(self.interval):
+                self.context.append(int(self.logits(answer).argmax()))
+                if self.finished:
+                    return
+
+    def logits(self, passage: int) -> torch.Tensor:
+        """Logits [V] of the next token with this passage before the prompt."""
+        unread = self.context[-1:]
+        if passage != self.passage:
+            self.clear()
+            self.passage = passage
+            passage_ids = self.passages.tokens(passage, self.passage_tokens)
+            unread = [*self.context[: self.start], *passage_ids, *self.context[self.start :]]
+        return self.feed(unread)
 
     def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[NDArray[np.int64]]:
         return self.retriever.search(queries, self.prefetch if prefetch else 1, single_thread)
-
-    def agrees(self, step: PassageStep, truth: NDArray[np.int64]) -> bool:
-        return step.guess == _first(truth)
 
     def learn(self, truths: Sequence[NDArray[np.int64]]) -> None:
         self.cache.insert(truths)
@@ -99,25 +109,4 @@ class IterativeRaLM(Generation[PassageStep, NDArray[np.int64]]):
 
     def rewind(self, step: PassageStep) -> None:
         super().rewind(step)
-        self.passage, self.read = step.passage, step.read
-
-    def _generate(self, passage: int) -> None:
-        """Generate `interval` tokens, or fewer if the output ends."""
-        with self.phases("generate"):
-            unread = self.context[self.read :]
-            if passage != self.passage:
-                self.reader.clear()
-                self.passage = passage
-                passage_ids = self.passages.tokens(passage, self.passage_tokens)
-                unread = [*self.context[: self.start], *passage_ids, *self.context[self.start :]]
-            for _ in range(self.interval):
-                token = int(self.reader.read(unread).argmax())
-                self.read = len(self.context)
-                self.context.append(token)
-                unread = [token]
-                if self.finished:
-                    return
-
-
-def _first(found: NDArray[np.int64]) -> int:
-    return int(found[0]) if len(found) else -1
+        self.passage = step.passage

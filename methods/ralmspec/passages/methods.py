@@ -11,11 +11,11 @@ import torch
 from pydantic import Field
 
 from harness.common.documents import content_hash
+from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
 from methods.decoding.engine.engines import engine_of
 from methods.nearest.opening import needs_build
-from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative, room
 from methods.ralmspec.passages.generation import IterativeRaLM
 from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_of
@@ -46,7 +46,7 @@ class IterativeOptions(RetrieverOptions):
 class RalmSeq(IterativeOptions, Sequential):
     """Sequential iterative RaLM (section 5.3), greedy. Parameters: see `IterativeOptions`."""
 
-    prefetch = 1
+    prefetch, shared = 1, False
 
     @property
     def random_fit(self) -> bool:
@@ -69,7 +69,7 @@ class RalmSeq(IterativeOptions, Sequential):
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         self.opened = open_retriever(artifacts, self)
-        self.cache: PassageCache | None = None  # shared by requests; None: each has its own
+        self.cache = PassageCache(self.opened) if self.shared else None  # None: each request has its own
         self.passages = Passages(artifacts.path("passage-tokens"))
         self._engine = engine_of(subject)
 
@@ -80,16 +80,17 @@ class RalmSeq(IterativeOptions, Sequential):
         return nullcontext(IterativeRaLM(
             model, self._engine, self.opened, self.passages, prompt, limit, phases, interval=self.interval,
             prefetch=self.prefetch, query_tokens=self.query_tokens,
-            passage_tokens=self._passage_tokens(model, prompt, limit), cache=self.cache,
+            passage_tokens=min(room(model, prompt, limit), self.passage_tokens), cache=self.cache,
         ))  # fmt: skip
 
-    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
-        context = list(prompt) or [model.start_id]
-        found = self.found(model, [*context, *output[: len(output) // self.interval * self.interval]], 1)
-        most = self._passage_tokens(model, prompt, self.limit)
-        passage = self.passages.tokens(found[0], most) if found else []
-        start = int(context[0] == model.start_id)
-        return Reader(model, self._engine).read([*context[:start], *passage, *context[start:], *output])
+    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int], limit: int) -> torch.Tensor:
+        whole = len(output) // self.interval * self.interval
+        with self.request(model, prompt, limit, NoPhases()) as process:
+            process.context += output[:whole]
+            step = process.begin()
+            (truth,) = process.search([step.query], single_thread=False, prefetch=False)
+            process.context += output[whole:]
+            return process.logits(process.answer(step, truth))
 
     def found(self, model: GenerationModel, context: Sequence[int], k: int) -> list[int]:
         """The best passages for a context, at most k, best first."""
@@ -100,11 +101,6 @@ class RalmSeq(IterativeOptions, Sequential):
     def counters(self) -> dict[str, float]:
         """Passages of the knowledge base."""
         return {"passages": float(len(self.passages))}
-
-    def _passage_tokens(self, model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
-        """Tokens of a passage that fit the window next to prompt and output, 0 if these fill it. Raises `RequestError`
-        when these exceed it."""
-        return min(room(model, prompt, limit), self.passage_tokens)
 
 
 @method(
@@ -129,10 +125,3 @@ class RalmSpec(Speculative, RalmSeq):
     redo = True
     prefetch: Annotated[int, Field(ge=1)] = 1
     shared: bool = False
-
-    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
-        super().open(subject, artifacts)
-        queries = [self.opened.encode("the")] * 2
-        self.begin_anew(lambda: self.opened.search(queries, self.prefetch, single_thread=True))
-        if self.shared:
-            self.cache = PassageCache(self.opened)

@@ -11,7 +11,7 @@ import numpy as np
 from harness.common.phases import NoPhases
 from methods.ralmspec.core import speculation
 from methods.ralmspec.core.scheduler import Fixed
-from methods.ralmspec.core.speculation import Process, Step, follow, speculate
+from methods.ralmspec.core.speculation import Process, Speculation, Step, follow
 
 
 class Clock:
@@ -56,16 +56,17 @@ class Simulated(Process[Numbered, bool]):
             self.clock.now += self.a
         return Numbered(self.done, self.done)
 
-    def guess(self, step: Numbered) -> None:
+    def guess(self, step: Numbered) -> bool:
         self.clock.now += self.guess_s * self.a
         self.warm = False
+        return True
 
-    def take(self, step: Numbered) -> None:
+    def answer(self, step: Numbered, truth: bool) -> bool:
+        return truth
+
+    def take(self, step: Numbered, answer: bool) -> None:
         self.clock.now += self.pending + self.a * (self.crowded - 1) * (self.clock.now < self.ends)
         self.pending = 0.0
-        self.resolve(step, True)
-
-    def resolve(self, step: Numbered, truth: bool) -> None:
         if self.redo:
             self.clock.now += self.a
         self.done = step.number + 1
@@ -78,9 +79,6 @@ class Simulated(Process[Numbered, bool]):
             self.clock.now += self.seconds(len(queries)) + self.cold * (len(queries) == 1 and not self.warm)
             self.warm = self.alone = True
         return [bool(self.right[number]) for number in queries]
-
-    def agrees(self, step: Numbered, truth: bool) -> bool:
-        return truth
 
     def learn(self, truths: Sequence[bool]) -> None: ...
 
@@ -127,7 +125,7 @@ def simulate(monkeypatch, strides: Fixed | None, right: np.ndarray, **machine: A
     if strides is None:
         follow(process, NoPhases())
     else:
-        speculate(process, strides, NoPhases(), Thread(process))  # type: ignore[arg-type]
+        Speculation(process, strides, NoPhases(), Thread(process)).run()  # type: ignore[arg-type]
     return clock.now
 
 

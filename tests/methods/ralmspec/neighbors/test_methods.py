@@ -161,20 +161,21 @@ def test_the_cache_learns_more_neighbours_than_are_mixed(artifacts_root, monkeyp
     assert accuracy[1] < accuracy[64]
 
 
-def test_the_gap_is_that_of_the_mixed_distribution_where_outputs_part(artifacts_root):
+@pytest.mark.parametrize("prompt", [PROMPTS[0], []])
+def test_the_gap_is_that_of_the_mixed_distribution_where_outputs_part(artifacts_root, prompt):
     method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=16, key="last_hidden")
-    expected = method.generate(MODELS[0], PROMPTS[0], 12, NoPhases()).ids
+    expected = method.generate(MODELS[0], prompt, 12, NoPhases()).ids
     store = method.ready()[0].store
     for place in (0, 5):
         with torch.no_grad(), MODELS[0].language_model.capture("last_hidden") as keys:
-            logits = MODELS[0].module(input_ids=torch.tensor([[*PROMPTS[0], *expected[:place]]])).logits[0, -1]
+            logits = MODELS[0].module(input_ids=torch.tensor([[*(prompt or [0]), *expected[:place]]])).logits[0, -1]
         query = keys[0].reshape(-1, keys[0].shape[-1])[-1].numpy().astype(np.float32)
         distances = ((store.keys.astype(np.float64) - query) ** 2).sum(1)
         ids = np.argsort(distances, kind="stable")[:16]
         knn = knn_distribution(distances[ids][None], store.values[ids][None], 20.0, MODELS[0].vocabulary_size)[0]
         scores = np.log(0.5 * knn + 0.5 * logits.softmax(-1).numpy())
         other = [*expected[:place], 60 - expected[place], *expected[place + 1 :]]
-        gap = method.gap(MODELS[0], PROMPTS[0], other, expected, 12)
+        gap = method.gap(MODELS[0], prompt, other, expected, 12)
         assert gap == pytest.approx(scores.max() - scores[other[place]], rel=1e-4)
 
 
@@ -299,6 +300,6 @@ def test_guesses_have_the_distances_of_a_search(artifacts_root):
         step = process.begin()
         (truth,) = process.search([step.query], single_thread=False)
         process.learn([truth])
-        process.guess(step)
-    assert step.found.ids.tolist() == truth.ids[:8].tolist()
-    np.testing.assert_allclose(step.found.distances, truth.distances[:8], rtol=1e-3)
+        guess = process.guess(step)
+    assert guess.found.ids.tolist() == truth.ids[:8].tolist()
+    np.testing.assert_allclose(guess.found.distances, truth.distances[:8], rtol=1e-3)

@@ -15,8 +15,6 @@ from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases, PhaseTimer
 from harness.measure.drivers import DRIVERS
-from methods.decoding.engine.engines import engine_of_module
-from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.passages.generation import IterativeRaLM
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
 
@@ -295,19 +293,20 @@ def test_bad_requests_are_refused(artifacts_root, model):
         method.generate(model, [1] * 80, 20, NoPhases())
 
 
-def test_the_papers_scheduler_is_os3_with_its_own_bound_of_gamma():
-    paper, own = RalmSpec(scheduler="paper"), RalmSpec(scheduler="os3", gamma_max=0.7)
-    bounds = [method.strides.gamma_max for method in (paper, own, RalmSpec(scheduler="os3"))]
-    assert bounds == [0.6, 0.7, 0.98]
+def test_the_papers_scheduler_is_os3_with_its_own_bound_of_gamma(artifacts_root, model):
+    given = {"scheduler": "paper"}, {"scheduler": "os3", "gamma_max": 0.7}, {"scheduler": "os3"}
+    methods = [fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, **one) for one in given]
+    assert [method.strides.gamma_max for method in methods] == [0.6, 0.7, 0.98]
     with pytest.raises(RequestError, match=r"scheduler=paper has a gamma_max of its own, 0\.6"):
         RalmSpec(scheduler="paper", gamma_max=0.98)
 
 
-def test_a_model_whose_rotations_depend_on_the_length_is_refused():
+def test_a_model_whose_rotations_depend_on_the_length_is_refused(artifacts_root):
     model = make_model()
+    method = fitted(RalmSeq, model, make_passages(1, 40), artifacts_root)
     model.module.config.rope_parameters = {"rope_type": "longrope", "original_max_position_embeddings": 8}
     with pytest.raises(RequestError, match="longrope"):
-        Reader(model, engine_of_module(model))
+        method.generate(model, PROMPTS[0], 12, NoPhases())
 
 
 @pytest.mark.parametrize("room", [0, 1, 7])
@@ -358,3 +357,13 @@ def test_logits_that_are_no_numbers_are_refused(cls, artifacts_root):
     model.module.get_output_embeddings().weight.data[7] = float("nan")
     with pytest.raises(RequestError, match=r"the logits of .* are not finite numbers after \d+ tokens"):
         method.generate(model, PROMPTS[0], 12, NoPhases())
+
+
+def test_a_method_that_is_opened_again_forgets_what_it_has_measured(artifacts_root, model):
+    artifacts = CellArtifacts(artifacts_root)
+    method = RalmSpec(**SMALL, scheduler="os3")
+    method.fit(model, make_passages(1, 40), [], artifacts)
+    method.generate(model, PROMPTS[0], 40, NoPhases())
+    assert method.strides.seconds["step"]
+    method.open(model, artifacts)
+    assert not method.strides.seconds["step"]
