@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from harness.common.bandwidth import share
 from harness.common.statistics import Interval, ratio_of_totals
@@ -23,6 +23,8 @@ from harness.contracts.metrics import Metric
 from harness.decision import SPREAD, ProcessSample, Summary, decide, doubts
 from harness.machine import machine_id
 
+K = TypeVar("K")
+V = TypeVar("V")
 SCHEMA = 4
 Status = Literal["ok", "skipped", "failed", "timeout", "killed"]
 Baseline = dict[str, Any]  # {"method": name, "params": {...}}
@@ -305,10 +307,15 @@ def repeats(rows: Sequence[Row]) -> list[Row]:
 
 def by_cell(rows: Iterable[Row]) -> dict[str, Row]:
     """Cell -> its `newest` row, in the order in which cells first appear. rows: oldest first."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.cell, []).append(row)
-    return {cell: newest(every) for cell, every in found.items()}
+    return {cell: newest(every) for cell, every in grouped((row.cell, row) for row in rows).items()}
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Key -> the values that come with it, both in the order of the pairs."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def paired(row: Row, other: Row) -> Summary | None:

@@ -52,7 +52,7 @@ def test_the_wheel_carries_recipes_published_numbers_and_the_reports_template(in
     ended = call(installed, tmp_path, "reproduce", "knnlm-wikitext", "--dry-run", "--json")
     assert ended.returncode == 0, ended.stderr
     assert len(json.loads(ended.stdout)) > 3
-    numbers = "from harness.show.published import load; print(len(load(['retomaton/figure3']).numbers))"
+    numbers = "from harness.show.published import load; print(len(load(['retomaton/figure3'])))"
     found = subprocess.run(
         [installed / "python", "-c", numbers], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -1,19 +1,18 @@
 """Numbers in the documentation, filled in from committed rows; and the rows' own tables and figures.
 
-    python -m harness.publish.docs              writes what is between the marks of README.md and docs/, tables, figures
-    python -m harness.publish.docs --check      exit code 1 where something is stale
+    python -m harness.publish.docs      writes what is stale between marks of README.md and docs/, tables and figures
 
     <!-- table l2s-table1 small rows="* / 2x200 LSTM" columns="precision@1|speedup" --> ... <!-- end -->
     <!-- value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=saved_share --> ... <!-- end -->
     <!-- verdicts iad-table1 small --> ... <!-- end -->
-    <!-- overview rows="l2s / *|iad* / conll-gec / *" --> ... <!-- end -->
+    <!-- overview --> ... <!-- end -->
 
-`rows` is a pattern of cells (several: separated by `|`), in the overview of "method / task / baseline"; `columns` are
-heads of the leading table or of the details, without arrows and without the baseline; the paper's column comes along
-with the one that it stands next to. A row that has not been measured is left out. `digits` of a value: significant
-ones, without its interval. `over` of a value: another cell, whose method's time is divided by this one's, in the
-processes that both share. `docs/overview.svg` is drawn from the same rows, and `table.md`, `table.csv` and the figure
-next to committed rows are written again, so that they look as today's code makes them.
+`rows` is a pattern of cells (several: separated by `|`); `columns` are heads of the leading table or of the details,
+without arrows and without the baseline; the paper's column comes along with the one that it stands next to. A row that
+has not been measured is left out. `digits` of a value: significant ones, without its interval. `over` of a value:
+another cell, whose method's time is divided by this one's, in the processes that both share. `docs/overview.svg` is
+drawn from the same rows, and `table.md`, `table.csv` and the figure next to committed rows are written again, so that
+they look as today's code makes them.
 """
 
 from __future__ import annotations
@@ -58,9 +57,7 @@ def filled(text: str, results: Path, where: str = "text") -> str:
     Raises `RequestError` naming the block that asks for what is not there.
     """
     if text.count("<!-- end -->") != len(BLOCK.findall(text)):
-        line = next((n for n, line in enumerate(text.splitlines(), 1) if _is_odd(line)), 1)
-        kinds = "table, value, verdicts and overview"
-        raise RequestError(f"{where} line {line}: a mark without its `<!-- end -->`, or of a kind other than {kinds}")
+        raise RequestError(f"{where}: a mark without its `<!-- end -->`, or of a kind other than {', '.join(KINDS)}")
 
     def fill(found: re.Match[str]) -> str:
         start, kind, arguments, _, end = found.groups()
@@ -74,11 +71,6 @@ def filled(text: str, results: Path, where: str = "text") -> str:
         return f"{start}{made}{end}" if kind == "value" else f"{start}\n\n{made}\n\n{end}"
 
     return BLOCK.sub(fill, text)
-
-
-def _is_odd(line: str) -> bool:
-    """Whether a line opens a comment that is no block's, or closes none."""
-    return "<!--" in BLOCK.sub("", line) and not re.fullmatch(rf"{_START}|<!-- end -->", line.strip())
 
 
 @cache
@@ -115,13 +107,11 @@ def _table(results: Path, names: Sequence[str], options: Options) -> str:
     made = _table_of(_one(results, names), results)
     grid = made.lead[made.lead.index.get_level_values(0).isin(["", EARLIER])]
     ran = grid.iloc[:, 2] != "not run"
-    places: list[int] = list(range(len(made.lead.columns)))
-    if "columns" in options:
-        if not made.details.empty:
-            grid = pd.concat([grid, made.details.reindex(grid.index).iloc[:, 2:]], axis=1)
-        wanted = [name.strip() for name in options["columns"].split("|")]
-        asked = [name for name in LABELS if name not in wanted] + wanted
-        places = _with_paper(list(grid), [_place(list(grid), name) for name in asked], len(made.lead.columns))
+    if not made.details.empty:
+        grid = pd.concat([grid, made.details.reindex(grid.index).iloc[:, 2:]], axis=1)
+    wanted = [name.strip() for name in options.get("columns", "").split("|")]
+    asked = [name for name in LABELS if name not in wanted] + wanted
+    places = _with_paper(list(grid), [_place(list(grid), name) for name in asked], len(made.lead.columns))
     shown = [matches(cell, options.get("rows", "*")) for _, cell in grid.index]
     grid = grid[ran & pd.Series(shown, grid.index)].iloc[:, places]
     if grid.empty:
@@ -186,12 +176,7 @@ def _verdicts(results: Path, names: Sequence[str], options: Options) -> str:
 
 def _overview(results: Path, names: Sequence[str], options: Options) -> str:
     lines = overview.overview(committed(results)[1])
-    wanted = options.get("rows", "*")
-    called = (lines.name + " / " + lines.task + " / " + lines.baseline).tolist()
-    for pattern in wanted.split("|"):
-        if not any(matches(name, pattern) for name in called):
-            raise RequestError(f"no line of the overview is called {pattern}")
-    return markdown_table(overview.HEADER, overview.table(lines[[matches(name, wanted) for name in called]]))
+    return markdown_table(overview.HEADER, overview.table(lines))
 
 
 KINDS: Mapping[str, Callable[[Path, Sequence[str], Options], str]] = {
@@ -204,8 +189,6 @@ def texts(pages: Sequence[Path], results: Path) -> Iterator[tuple[Path, str]]:
     every, numbers = committed(results)
     yield FIGURE, forest.draw(forest.lines(numbers)).decode()
     for path in pages:
-        if not path.exists():
-            raise RequestError(f"there is no file {path}")
         yield path, filled(path.read_text(encoding="utf-8"), results, str(path))
     for one in every.values():
         table = _table_of(one, results)
@@ -230,35 +213,28 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Fill files, or with `--check` only say which are stale. Returns the exit code.
-
-    Raises `RequestError` for another argument.
-    """
-    if other := [argument for argument in arguments if argument != "--check"]:
-        raise RequestError(f"unknown argument {other[0]!r}: every page is filled; --check only says which are stale")
-    check = bool(arguments)
+def main(arguments: Sequence[str]) -> None:
+    """Write every stale file, and print which these are. Raises `RequestError` for an argument: there is none."""
+    if arguments:
+        raise RequestError(f"unknown argument {arguments[0]!r}: every page is filled")
     results = ROOT / "results"
     stale = []
     for path, after in texts(pages(), results):
         if not path.exists() or path.read_text(encoding="utf-8") != after:
+            write_atomically(path, after)
             stale.append(path)
-            if not check:
-                write_atomically(path, after)
     for path, drawn in figures(results):
         after_bytes, svg = figure.as_bytes(drawn, "svg"), path.with_suffix(".svg")
         if not svg.exists() or svg.read_bytes() != after_bytes:
+            write_atomically(svg, after_bytes)
+            write_atomically(path.with_suffix(".png"), figure.as_bytes(drawn, "png"))
             stale.append(svg)
-            if not check:
-                write_atomically(svg, after_bytes)
-                write_atomically(path.with_suffix(".png"), figure.as_bytes(drawn, "png"))
     if stale:
-        print(f"{'stale' if check else 'filled'}: {', '.join(map(str, stale))}")
-    return int(bool(stale) and check)
+        print(f"filled: {', '.join(map(str, stale))}")
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        main(sys.argv[1:])
     except HarnessError as error:
         sys.exit(f"error: {error}")

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.common.errors import MachineError, RequestError
+from harness.common.errors import RequestError, writing
 from harness.common.files import data_roots, default_cache
 from harness.common.sources import ROOT
 from harness.contracts.tasks import Scale
@@ -30,6 +30,8 @@ from harness.rows import Row, repeats
 from harness.show import claims, figure, frame, markup, tables
 from harness.show.stored import MEASURED, gathered
 
+ABSOLUTE = re.compile(r"(?<![\w.:/~$<>\-])(?:file://)?/(?:[\w.@+~,=\-]+/)+([\w.@+~,=\-]+)/?")
+
 
 def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Cell]) -> Path:
     """Copy `<runs>/<recipe>/<scale>` to `<measured>/<recipe>/<scale>` and return the new folder.
@@ -39,11 +41,10 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
     Raises `RequestError` with the reasons when the run may not be kept, `MachineError` when writing fails.
     """
     source = runs / recipe.name / scale
-    latest: dict[str, Row] = {}
     planned = {cell.name: cell for cell in cells}
     stored = RowStore(source / "rows.jsonl").rows()
-    for row in sorted(stored, key=lambda row: not _changes(row, planned)):
-        latest[row.cell] = row  # stable: the newest, and before all others the newest of the recipe's settings
+    ordered = sorted(stored, key=lambda row: not _changes(row, planned))
+    latest = {row.cell: row for row in ordered}  # the newest, and before all others the newest of the recipe's settings
     again = f"harness reproduce {recipe.name} --scale {scale}"
     if not latest:
         raise RequestError(f"{source} has no rows to keep: run `{again}` first")
@@ -57,10 +58,10 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
         words = ("uncommitted", "revisions", "machines")
         fresh = " --fresh" if any(word in reason for reason in reasons for word in words) else ""
         raise RequestError(f"{source} is not kept: {'; '.join(reasons)}; then run `{again}{fresh}`")
-    scrub = Scrubber([(runs.parent, "results")])
+    folders = known_folders(runs.parent)
     real = {cell.name for cell in cells if cell.kind == "pair" and scale != "mini"}
     without = [replace(row, examples=()) if row.cell in real else row for row in rows]
-    clean = [Row.of(scrub.value(row.as_json())) for row in without]
+    clean = [Row.of(scrubbed(row.as_json(), folders)) for row in without]
     target = measured / recipe.name / scale
     kept = gathered(recipe, scale, cells, {MEASURED: clean})
     numbers = frame.of_all([kept], Registry())
@@ -71,18 +72,15 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
         markup.write(table, folder)
         figure.draw(kept, numbers, folder, strict=True)
 
-    try:
+    with writing(target, "what was there is unchanged"):
         _replace(target, fill)
-    except OSError as error:
-        raise MachineError(f"cannot write {target}: {error.strerror or error}; what was there is unchanged") from error
     return target
 
 
 def _with_repeats(row: Row, stored: Sequence[Row]) -> list[Row]:
     """All rows of a cell that were measured under the same key, oldest first."""
-    key = row.hashes.get("key")
-    same = [other for other in stored if other.cell == row.cell and other.hashes.get("key") == key]
-    return repeats(same[: same.index(row) + 1]) if same and row.status == "ok" else [row]
+    same = [other for other in stored if other.cell == row.cell]
+    return repeats(same[: same.index(row) + 1])
 
 
 def objections(rows: Sequence[Row], cells: Sequence[str]) -> list[str]:
@@ -106,37 +104,33 @@ def objections(rows: Sequence[Row], cells: Sequence[str]) -> list[str]:
     return reasons
 
 
-class Scrubber:
-    """Replaces this machine's paths in strings: known folders by names, any other absolute path by its last part."""
+def known_folders(results: Path) -> list[tuple[str, str]]:
+    """This machine's folders and what stands for them in committed files, the longest first: the cache before the home
+    folder that holds it."""
+    folders = [
+        (results, "results"),
+        *((root, "$HARNESS_DATA") for root in data_roots()),
+        (default_cache(), "$HARNESS_CACHE"),
+        (ROOT, "."),
+        (Path.home(), "~"),
+    ]
+    forms = [(str(form), name) for path, name in folders for form in dict.fromkeys((path.absolute(), path.resolve()))]
+    return sorted(forms, key=lambda pair: -len(pair[0]))
 
-    _ABSOLUTE = re.compile(r"(?<![\w.:/~$<>\-])(?:file://)?/(?:[\w.@+~,=\-]+/)+([\w.@+~,=\-]+)/?")
 
-    def __init__(self, known: Iterable[tuple[Path, str]] = ()) -> None:
-        folders = [
-            *known,
-            *((root, "$HARNESS_DATA") for root in data_roots()),
-            (default_cache(), "$HARNESS_CACHE"),
-            (ROOT, "."),
-            (Path.home(), "~"),
-        ]
-        self._known = [
-            (str(form), name) for path, name in folders for form in dict.fromkeys((path.absolute(), path.resolve()))
-        ]
-        self._known.sort(key=lambda pair: -len(pair[0]))  # the cache before the home folder that holds it
-
-    def text(self, text: str) -> str:
-        for folder, name in self._known:
-            if len(folder) > 1:
-                text = re.sub(rf"{re.escape(folder)}(?![\w.\-])", name, text)
-        return self._ABSOLUTE.sub(r"<path>/\1", text)
-
-    def value(self, value: Any) -> Any:
-        """The same JSON value with every string scrubbed, keys included."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            return {self.text(key): self.value(item) for key, item in value.items()}
-        return [self.value(item) for item in value] if isinstance(value, list) else value
+def scrubbed(value: Any, folders: Sequence[tuple[str, str]]) -> Any:
+    """The same JSON value without this machine's paths in its strings, keys included: `folders` are replaced by their
+    names, any other absolute path by its last part."""
+    if isinstance(value, dict):
+        return {scrubbed(key, folders): scrubbed(item, folders) for key, item in value.items()}
+    if isinstance(value, list):
+        return [scrubbed(item, folders) for item in value]
+    if not isinstance(value, str):
+        return value
+    for folder, name in folders:
+        if len(folder) > 1:
+            value = re.sub(rf"{re.escape(folder)}(?![\w.\-])", name, value)
+    return ABSOLUTE.sub(r"<path>/\1", value)
 
 
 def _changes(row: Row, planned: Mapping[str, Cell]) -> list[str]:

@@ -181,10 +181,8 @@ class _Judge:
 
     def _is_timed(self, row: Row) -> bool:
         """Whether the metric follows from timing samples, or would if this row had any."""
-        return self.metric.kind == "speed" or self.claim.metric in row.ratios or self._is_timed_analysis(row)
-
-    def _is_timed_analysis(self, row: Row) -> bool:
-        return any(cell.kind == "analysis" and cell.timed for cell in self.cells if cell.name == row.cell)
+        analyses = {cell.name for cell in self.cells if cell.kind == "analysis" and cell.timed}
+        return self.metric.kind == "speed" or self.claim.metric in row.ratios or row.cell in analyses
 
     def _equal(self, row: Row) -> float | None:
         """The metric where both sides take equally long; None for one that does not compare two times."""
@@ -251,10 +249,6 @@ class _Judge:
         return low, high
 
     def _times_may_be_judged(self, row: Row) -> None:
-        if not row.is_faithful and not self._is_timed_analysis(row):  # an analysis has no quality pass
-            unchecked = row.fidelity is None
-            message = "was not compared with its baseline" if unchecked else "does not answer like its baseline"
-            raise _UndecidedError("not settled", f"no claim, {row.cell} {message}", None)
         if not is_decided(row.decision):
             message = f"{row.decision or 'no claim'}, {row.cell}: {row.reason}"
             raise _UndecidedError("not settled", message, self._larger_sample())

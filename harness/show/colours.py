@@ -8,6 +8,7 @@ from functools import cache
 
 from harness.decision import EQUAL, FASTER, SLOWER, UNDECIDED
 from harness.plan.registry import Registry
+from harness.rows import grouped
 
 PALETTE = (
     "#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#17becf",
@@ -27,10 +28,9 @@ def of_decision(decision: str) -> tuple[str, str]:
 def _own(packages: tuple[str, ...]) -> dict[str, str]:
     """Each method's own colour."""
     known = Registry()
-    by_contract: dict[str, list[str]] = {}
     entries = [known.entry("method", name) for name in known.names("method")]
-    for entry in sorted(entries, key=lambda entry: (not entry.target.startswith("methods."), entry.name)):
-        by_contract.setdefault(entry.contract, []).append(entry.name)
+    entries.sort(key=lambda entry: (not entry.target.startswith("methods."), entry.name))
+    by_contract = grouped((entry.contract, entry.name) for entry in entries)
     return {name: PALETTE[i % len(PALETTE)] for names in by_contract.values() for i, name in enumerate(names)}
 
 

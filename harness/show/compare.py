@@ -25,9 +25,9 @@ import pandas as pd
 
 from harness.common import statistics
 from harness.common.errors import RequestError
+from harness.decision import ProcessSample
 from harness.measure.store import RowStore
-from harness.plan.registry import Registry
-from harness.rows import Baseline, Row, by_cell
+from harness.rows import Baseline, Row, by_cell, grouped
 from harness.show import frame
 from harness.show.formats import aligned, number, with_interval
 from harness.show.markup import markdown_table
@@ -54,12 +54,9 @@ def rows_at(place: Path) -> dict[Cell, Row]:
         raise RequestError(
             f"{place} holds no rows; give the folder of a run, which `harness reproduce` makes, or its rows.jsonl"
         )
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.recipe, row.scale), []).append(row)
     return {
         (*key, name): row
-        for key, group in groups.items()
+        for key, group in grouped(((row.recipe, row.scale), row) for row in rows).items()
         for name, row in by_cell(row for row in group if row.machine == group[-1].machine).items()
     }
 
@@ -71,8 +68,6 @@ def compare(before: Path, after: Path) -> pd.DataFrame:
     without a metric say in `change` what a reader must know. `cell_verdict` is the whole cell's.
     """
     first, second = rows_at(before), rows_at(after)
-    registry = Registry()
-    qualities = _qualities(*(frame.of_rows(rows.values(), registry) for rows in (first, second)))
     lines = []
     for key in dict.fromkeys([*first, *second]):
         one, other = first.get(key), second.get(key)
@@ -80,7 +75,7 @@ def compare(before: Path, after: Path) -> pd.DataFrame:
         if one is None or other is None or reason:
             lines.append((*key, "", "", "", reason, VERDICTS[3], VERDICTS[3]))
             continue
-        found = [*_speed(one, other), *qualities.get(key, ())]
+        found = [*_speed(one, other), *_qualities(one, other)]
         verdicts = {verdict for *_, verdict in found} - {NOTE} or {VERDICTS[3]}
         whole = next(verdict for verdict in VERDICTS if verdict in verdicts)
         shown = [line for line in found if line[0] == SPEEDUP or line[-1] in (*VERDICTS[:2], NOTE)]
@@ -112,17 +107,15 @@ def _incomparable(before: Row | None, after: Row | None) -> str:
 
 def _remarks(before: Row, after: Row) -> dict[str, str]:
     """What a reader of the verdict must know -> `note`, or `not comparable` where speeds cannot be compared."""
-    plain = {
-        "other machines": before.machine != after.machine,
-        "other parameters": before.params != after.params,
-    }
-    apart = {
-        "other baselines": not _alike(before.speed_baseline, after.speed_baseline),
-        "timed in the second run alone": not before.processes and bool(after.processes),
-        "timed in the first run alone": bool(before.processes) and not after.processes,
-    }
-    found = dict.fromkeys((words for words, holds in plain.items() if holds), NOTE)
-    return found | dict.fromkeys((words for words, holds in apart.items() if holds), VERDICTS[3])
+    apart = VERDICTS[3]
+    remarks = [
+        ("other machines", NOTE, before.machine != after.machine),
+        ("other parameters", NOTE, before.params != after.params),
+        ("other baselines", apart, not _alike(before.speed_baseline, after.speed_baseline)),
+        ("timed in the second run alone", apart, not before.processes and after.processes),
+        ("timed in the first run alone", apart, before.processes and not after.processes),
+    ]
+    return {words: verdict for words, verdict, holds in remarks if holds}
 
 
 def _alike(before: Baseline | None, after: Baseline | None) -> bool:
@@ -157,7 +150,8 @@ def speed_change(
 
     if min(len(before), len(after)) < statistics.LEAST_PROCESSES:
         return None
-    first, second = ([math.log(_ratio(process)) for process in side] for side in (before, after))
+    samples = [[ProcessSample.of(process) for process in side] for side in (before, after)]
+    first, second = ([math.log(one.total("baseline") / one.total("method")) for one in side] for side in samples)
     items = [[_items(process) for process in side] for side in (before, after)]
     paired = items[0] == items[1] and None not in items[0]
     with warnings.catch_warnings(action="ignore"):  # samples without variance
@@ -166,40 +160,30 @@ def speed_change(
     return math.exp(fmean(second) - fmean(first)), (math.exp(low), math.exp(high))
 
 
-def _ratio(process: Mapping[str, Any]) -> float:
-    totals = [sum(sum(pair[f"{side}_ns"]) for pair in process["pairs"]) for side in ("baseline", "method")]
-    return totals[0] / totals[1]
-
-
 def _items(process: Mapping[str, Any]) -> list[Any] | None:
     """The items that a process timed, in order; None where they are not known."""
     items = [pair["items"] for pair in process["pairs"]]
     return None if None in items else items
 
 
-def _qualities(before: pd.DataFrame, after: pd.DataFrame) -> dict[Cell, list[Line]]:
-    """Cell -> metrics, counters, times and rates with a direction that both runs have: frames merged."""
-    found: dict[Cell, list[Line]] = {}
-    both = before.merge(after, on=[*frame.KEY, "metric"], suffixes=("", "_after"))
-    timed = set(both[both.metric == SPEEDUP][frame.KEY].itertuples(index=False, name=None))
-    kinds = ["quality", "counter", "time"]
-    for one in both[both.better.isin(["higher", "lower"]) & both.kind.isin(kinds)].itertuples():
-        key = (one.recipe, one.scale, one.cell)
-        spans = pd.notna(one.low) and pd.notna(one.low_after)
-        apart = not spans or one.low > one.high_after or one.low_after > one.high
+def _qualities(before: Row, after: Row) -> list[Line]:
+    """Metrics, counters, times and rates with a direction that both rows have."""
+    found: list[Line] = []
+    for name, (value, span) in before.numbers.items():
+        metric = before.metric(name)
+        if name not in after.numbers or metric.better == "neither" or metric.kind not in ("quality", "counter", "time"):
+            continue
+        later, later_span = after.numbers[name]
+        apart = not (span and later_span) or span[0] > later_span[1] or later_span[0] > span[1]
         verdict, change = VERDICTS[2], ""
-        if one.kind == "time":
-            if not (spans and apart) or (one.better == "lower" and key in timed):
+        if metric.kind == "time":
+            timed = before.speedup is not None and after.speedup is not None
+            if not (span and later_span and apart) or (metric.better == "lower" and timed):
                 continue
-            verdict, change = NOTE, f"{number(one.value_after / one.value, 3)} times"
-        elif one.value != one.value_after and apart:
-            verdict = "better" if (one.value_after > one.value) == (one.better == "higher") else "worse"
-        shown = (
-            with_interval(value, (low, high) if pd.notna(low) else None)
-            for value, low, high in ((one.value, one.low, one.high), (one.value_after, one.low_after, one.high_after))
-        )
-        line: Any = (one.metric, *shown, change, verdict)
-        found.setdefault(key, []).append(line)
+            verdict, change = NOTE, f"{number(later / value, 3)} times"
+        elif value != later and apart:
+            verdict = "better" if (later > value) == (metric.better == "higher") else "worse"
+        found.append((name, with_interval(value, span), with_interval(later, later_span), change, verdict))
     return found
 
 

@@ -14,7 +14,7 @@ from harness.contracts.metrics import Metric
 from harness.plan import schema
 from harness.rows import metric_among
 from harness.show.colours import assigned
-from harness.show.published import comparable
+from harness.show.published import comparable, lookup
 from harness.show.stored import Stored, place_of
 
 if TYPE_CHECKING:
@@ -185,14 +185,14 @@ def _papers(
         for row in reversed([row for row in one.rows if row.status == "ok" and row.published])
         if row.cell in set(numbers.cell) and row.value(y.name) is not None
     }
-    printed = [n for n in one.numbers.numbers if n.as_measured(y) is not None]
+    printed = [n for n in one.numbers if n.as_measured(y) is not None]
     theirs = Names.of(x.name, [(n.row, n.column, 0.0) for n in printed if (n.row, n.column) in paired])
     theirs = Names(names.said, theirs.common)
     beside = {theirs.curve(*labels): ours for labels, ours in reversed(paired.items())}
     lines = []
     for n in printed:
         at = theirs.at(n.row, n.column)
-        if at is None and (found := one.numbers.lookup(n.row, n.column, x)) is not None:
+        if at is None and (found := lookup(one.numbers, n.row, n.column, x)) is not None:
             at = found.as_measured(x)
         if at is not None:
             name = theirs.curve(n.row, n.column)

@@ -15,7 +15,7 @@ import pandas as pd
 from harness.common.errors import reason
 from harness.common.files import write_atomically
 from harness.plan import schema
-from harness.rows import Row, metric_among
+from harness.rows import Row, grouped, metric_among
 from harness.show import curves
 from harness.show.stored import Stored, place_of
 
@@ -108,9 +108,7 @@ def _bars(one: Stored, wanted: schema.Figure, numbers: pd.DataFrame) -> Figure |
     """Stacked bars: a panel for each column with an axis of its own, in it a bar for each row that has every part."""
     rows, parts = _finished(one), wanted.parts
     whole = [row for row in rows if all(row.value(part) is not None for part in parts)]
-    columns: dict[str, list[Row]] = {}
-    for row in whole:
-        columns.setdefault(row.column, []).append(row)
+    columns = grouped((row.column, row) for row in whole)
     if not columns:
         return None
     metrics = [metric_among(whole, part) for part in parts]
@@ -202,10 +200,7 @@ def layers(graph: nx.DiGraph[str]) -> dict[int, list[str]]:
     import networkx as nx
 
     depth = nx.single_source_shortest_path_length(graph, next(iter(graph)))
-    found: dict[int, list[str]] = {}
-    for node in graph:
-        found.setdefault(depth.get(node, len(graph)), []).append(node)
-    return found
+    return grouped((depth.get(node, len(graph)), node) for node in graph)
 
 
 def _graphs(one: Stored, wanted: schema.Figure, numbers: pd.DataFrame) -> Figure | None:

@@ -17,7 +17,7 @@ from harness.plan.matching import find
 from harness.plan.registry import Registry
 from harness.plan.schema import Recipe
 from harness.rows import Row
-from harness.show.published import Published, comparable
+from harness.show.published import Number, comparable, lookup
 from harness.show.stored import KINDS, Stored, stored
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def of_all(every: Iterable[Stored], registry: Registry) -> pd.DataFrame:
     """The frame of several recipes, with the columns `OF_VIEWS`: the published number itself, what the paper's claims
     ask at least, the words of rows that are apart, whether the recipe still has the cell, whether it is a headline
     recipe, whether the baseline is the one that the method declares."""
+    import pandas as pd
+
     lines: list[dict[str, Any]] = []
     for one in every:
         planned, claimed = {cell.name for cell in one.cells}, _claimed(one)
@@ -67,7 +69,8 @@ def of_all(every: Iterable[Stored], registry: Registry) -> pd.DataFrame:
             more = {"apart": words, "planned": row.cell in planned, "headline": one.recipe.headline}
             for line in _lines(row, registry, one.recipe, one.numbers):
                 lines.append(line | more | {"claimed": claimed.get((row.cell, line.get("metric")))})
-    return _framed(lines)
+    found = pd.DataFrame.from_records(lines, columns=[*COLUMNS, *OF_VIEWS])
+    return found.astype(dict.fromkeys(("planned", "headline", "declared"), bool))
 
 
 def _claimed(one: Stored) -> dict[tuple[str, str | None], float]:
@@ -85,21 +88,7 @@ def part(numbers: pd.DataFrame, one: Stored) -> pd.DataFrame:
     return numbers[(numbers.recipe == one.recipe.name) & (numbers.scale == one.scale)]
 
 
-def of_rows(rows: Iterable[Row], registry: Registry) -> pd.DataFrame:
-    """The frame of rows without their recipe: no published numbers."""
-    return _framed([line for row in rows for line in _lines(row, registry)])
-
-
-def _framed(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    import pandas as pd
-
-    found = pd.DataFrame.from_records(lines, columns=[*COLUMNS, *OF_VIEWS])
-    return found.astype(dict.fromkeys(("planned", "headline", "declared"), bool))
-
-
-def _lines(
-    row: Row, registry: Registry, recipe: Recipe | None = None, numbers: Published | None = None
-) -> Iterator[dict[str, Any]]:
+def _lines(row: Row, registry: Registry, recipe: Recipe, numbers: Sequence[Number]) -> Iterator[dict[str, Any]]:
     entry = registry.entry("method", row.method) if row.method in registry.names("method") else None
     common: dict[str, Any] = {
         "recipe": row.recipe, "scale": row.scale, "row": row.row, "column": row.column, "cell": row.cell,
@@ -113,7 +102,7 @@ def _lines(
     }  # fmt: skip
     if not row.numbers:
         yield common
-    where = recipe.published_where if recipe else {}
+    where = recipe.published_where
     labels = row.published if all(row.facts.get(fact) in values for fact, values in where.items()) else None
     for name, (value, interval) in row.numbers.items():
         about, (low, high) = row.metric(name), interval or (None, None)
@@ -121,7 +110,7 @@ def _lines(
             **common, "metric": name, "label": about.label, "unit": about.unit, "kind": about.kind,
             "better": about.better, "value": value, "low": low, "high": high,
         }  # fmt: skip
-        if numbers and recipe and labels and (found := numbers.lookup(labels[0], labels[1], about)) is not None:
+        if labels and (found := lookup(numbers, labels[0], labels[1], about)) is not None:
             line |= {"published": found, "paper": found.as_measured(about), "setting": found.place_next_to(row)}
             if line["paper"] and comparable(about, row.scale in recipe.data_of_paper):
                 line["ratio"] = value / line["paper"]

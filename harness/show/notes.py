@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from harness.common.statistics import geometric_mean
 from harness.decision import is_decided
 from harness.plan.schema import ScaleSpec
-from harness.rows import Row, paired
+from harness.rows import Row, grouped, paired
 from harness.show.formats import number, with_interval
 from harness.show.published import Number
 from harness.show.stored import Stored, place_of
@@ -121,13 +121,9 @@ def _across_settings(rows: Sequence[Row]) -> list[str]:
     Columns of one setting (a sweep of a method's parameter) are alternatives, and no mean of them says anything. Rows
     that support no claim of speed have no part in a mean.
     """
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        decided = is_decided(row.decision)
-        if row.status == "ok" and row.speed_baseline and row.speedup and decided:
-            groups.setdefault(row.row, []).append(row)
+    good = [row for row in rows if row.status == "ok" and row.speed_baseline and row.speedup]
     lines = []
-    for label, group in groups.items():
+    for label, group in grouped((row.row, row) for row in good if is_decided(row.decision)).items():
         settings = {json.dumps([row.task, row.params["task"]], sort_keys=True) for row in group}
         baselines = {(row.speed_baseline or {}).get("method") for row in group}
         if len(group) < 2 or len(settings) < len(group) or len(baselines) > 1:
@@ -143,7 +139,7 @@ def _across_settings(rows: Sequence[Row]) -> list[str]:
 
 def _disturbed(rows: Sequence[Row]) -> list[str]:
     """What disturbed the timing of which cells."""
-    found = _cells_by((row.disturbed, row.cell) for row in rows if row.disturbed)
+    found = grouped((row.disturbed, row.cell) for row in rows if row.disturbed)
     return [f"Disturbed: {what} ({'; '.join(names)})." for what, names in found.items()]
 
 
@@ -155,19 +151,11 @@ def _fitted_once(rows: Sequence[Row]) -> list[str]:
 
 def _reasons(rows: Sequence[Row]) -> list[str]:
     """Why cells got no claim."""
-    found = _cells_by((f"{row.decision}: {row.reason}", row.cell) for row in rows if row.decision in UNDECIDED)
+    found = grouped((f"{row.decision}: {row.reason}", row.cell) for row in rows if row.decision in UNDECIDED)
     return [
         f"{why} ({'all compared cells' if _all_compared(rows, names) else '; '.join(names)})."
         for why, names in found.items()
     ]
-
-
-def _cells_by(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Text -> the cells of which it is told, so that it is said once."""
-    cells: dict[str, list[str]] = {}
-    for text, cell in told:
-        cells.setdefault(text, []).append(cell)
-    return cells
 
 
 def _all_compared(rows: Sequence[Row], names: Sequence[str]) -> bool:
@@ -212,10 +200,8 @@ def _shared(rows: Sequence[Row]) -> dict[str, str | int | float]:
 def _by_model(rows: Sequence[Row], shared: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """For each model where the rows' models differ: where it stands (columns of its own, else cells), and the facts
     that are its own, such as its perplexity and how training came to it."""
-    models: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.status == "ok" and (model := row.hashes.get("model")):
-            models.setdefault(model, []).append(row)
+    good = [row for row in rows if row.status == "ok" and row.hashes.get("model")]
+    models = grouped((row.hashes["model"], row) for row in good)
     if len(models) < 2:
         return []
     columns = Counter(column for group in models.values() for column in {row.column for row in group})

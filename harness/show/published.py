@@ -73,17 +73,11 @@ class Number:
         return ", ".join(part for part in parts if part)
 
 
-class Published:
-    """The published numbers of one recipe."""
-
-    def __init__(self, numbers: Sequence[Number]) -> None:
-        self.numbers = list(numbers)
-
-    def lookup(self, row: str, column: str, metric: Metric) -> Number | None:
-        """The number of the published cell with exactly these labels; None when there is none, or when two tables
-        print different ones."""
-        found = [n for n in self.numbers if (n.row, n.column) == (row, column) and n.as_measured(metric) is not None]
-        return found[0] if len({n.as_measured(metric) for n in found}) == 1 else None
+def lookup(numbers: Sequence[Number], row: str, column: str, metric: Metric) -> Number | None:
+    """The number of the published cell with exactly these labels; None when there is none, or when two tables print
+    different ones."""
+    found = [n for n in numbers if (n.row, n.column) == (row, column) and n.as_measured(metric) is not None]
+    return found[0] if len({n.as_measured(metric) for n in found}) == 1 else None
 
 
 def comparable(metric: Metric, data_of_paper: bool) -> bool:
@@ -115,21 +109,20 @@ def _installed() -> list[Path]:
     return []
 
 
-def load(names: Sequence[str], folder: Path | None = None) -> Published:
+def load(names: Sequence[str], folder: Path | None = None) -> list[Number]:
     """The numbers of files such as `retomaton/figure3.csv` (`.csv` may be left out).
 
     Raises `RequestError` for a file that does not exist (with the nearest that does) or a line that does not parse.
     """
     if not names:
-        return Published([])
+        return []
     root = folder or published_folder()
-    return Published([number for name in names for number in _read(root, name.removesuffix(".csv") + ".csv")])
+    return [number for name in names for number in _read(root, name.removesuffix(".csv") + ".csv")]
 
 
-def of(recipe: Recipe) -> Published:
+def of(recipe: Recipe) -> list[Number]:
     """The recipe's published numbers, under our names for what they are (`published_as`)."""
-    found = load(recipe.published).numbers
-    return Published([replace(n, metric=recipe.published_as.get(n.metric, n.metric)) for n in found])
+    return [replace(n, metric=recipe.published_as.get(n.metric, n.metric)) for n in load(recipe.published)]
 
 
 def _read(root: Path, name: str) -> list[Number]:
@@ -139,19 +132,16 @@ def _read(root: Path, name: str) -> list[Number]:
         raise unknown("file of published numbers", name, known, str(root))
     numbers = []
     with file.open(encoding="utf-8", newline="") as lines:
-        reader = csv.DictReader(lines)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
+        reader = csv.reader(lines)
+        if tuple(next(reader, ())) != COLUMNS:
             raise RequestError(f"{file} line 1: the columns must be {', '.join(COLUMNS)}")
-        for fields in reader:
-            where = f"{file} line {reader.line_num}"
-            if None in fields.values() or None in fields:
-                raise RequestError(f"{where}: {len(COLUMNS)} fields are expected")
+        for fields in filter(None, reader):  # blank lines are passed over
             try:
-                value = float(fields["value"])
-            except ValueError:
-                raise RequestError(f"{where}: the value {fields['value']!r} is not a number") from None
-            labels = {key: fields[key] for key in ("table", "row", "column", "metric", "unit", "note")}
-            numbers.append(Number(file=name, text=fields["value"], value=value, **labels))
+                table, row, column, metric, text, unit, note = fields
+                numbers.append(Number(name, table, row, column, metric, text, float(text), unit, note))
+            except ValueError as error:
+                told = f"{len(COLUMNS)} fields with a number as value are expected ({error})"
+                raise RequestError(f"{file} line {reader.line_num}: {told}") from None
     return numbers
 
 

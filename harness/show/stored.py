@@ -24,7 +24,7 @@ from harness.plan.registry import Registry
 from harness.plan.schema import Recipe
 from harness.rows import Row, by_cell, with_one_baseline
 from harness.show import published
-from harness.show.published import Published
+from harness.show.published import Number
 
 T = TypeVar("T")
 MEASURED, RUNS = "measured", "runs"  # folders of results
@@ -71,7 +71,7 @@ class Stored:
         return [row for _, row in self.every if row.status == "ok"]
 
     @cached_property
-    def numbers(self) -> Published:
+    def numbers(self) -> Sequence[Number]:
         """The paper's numbers."""
         return published.of(self.recipe)
 

@@ -66,17 +66,19 @@ def build(one: Stored, numbers: pd.DataFrame, verdicts: Verdicts) -> Table:
     names = [*layout.names, *layout.others, SPEEDUP, LATENCY]
     shown = numbers[numbers.metric.isin(names) & numbers.published.notna()]
     used = list(dict.fromkeys(shown.published))
+    arrows = any(head.endswith(("↑", "↓")) for head, _ in [*layout.lead, *layout.details])
+    directions = ["↑: higher is better, ↓: lower."] * arrows
     return Table(
         title=one.title,
         above=notes.above(one),
         lead=layout.grid(layout.lead, blanks=True),
         details=layout.grid(layout.details, blanks=False),
-        notes=[*notes.below(one, used, layout.one_setting), *layout.directions, *layout.unknown],
+        notes=[*notes.below(one, used, layout.one_setting), *directions, *layout.unknown],
         verdicts=verdicts,
         about=notes.about(one.rows),
         alone=pd.DataFrame(
             [(n.row, n.column, n.metric, f"{n.text} {n.unit}".strip(), n.table)
-             for n in one.numbers.numbers if n not in used],
+             for n in one.numbers if n not in used],
             columns=["row", "column", "metric", "value", "source"],
         ),
         examples=_examples(one.rows),
@@ -124,7 +126,6 @@ class _Layout:
         if self.timed:
             heads += self._measured(LATENCY)
             names.append(LATENCY)
-        if self.timed:
             heads.append(("items", pd.Series({key: _items(row) for key, row in self.rows.items()}, dtype=object)))
         return heads + self._setting_column(names)
 
@@ -164,12 +165,6 @@ class _Layout:
         if row.status != "ok":
             return _blank(row.row, row.column, row.status.upper(), len(heads))
         return [row.row, row.column, *(text if isinstance(text := s.get(key), str) else NOTHING for _, s in heads)]
-
-    @property
-    def directions(self) -> list[str]:
-        """What the arrows in the heads mean, where there are any."""
-        arrows = any(head.endswith(("↑", "↓")) for head, _ in [*self.lead, *self.details])
-        return ["↑: higher is better, ↓: lower."] * arrows
 
     @property
     def unknown(self) -> list[str]:

@@ -216,10 +216,9 @@ class Invocation:
     @_sends
     def verdicts(self, verdicts: Verdicts) -> None:
         """The recipe's claims and targets were judged."""
-        from harness.tracking.records import counts, judged
+        from harness.tracking.records import counts
 
         if verdicts.claims or verdicts.targets:
-            self._client.log_table(self._parent, judged(verdicts), "verdicts.json")
             self._client.log_batch(self._parent, metrics=counts(verdicts, int(datetime.now(UTC).timestamp() * 1000)))
 
     @_sends

@@ -93,19 +93,6 @@ def samples(row: Row) -> dict[str, list[tuple[int, float]]]:
     return {name: list(enumerate(values)) for name, values in series.items() if values}
 
 
-def judged(verdicts: Verdicts) -> dict[str, list[str]]:
-    """Verdicts as the columns of a table: the paper's claims, then the bench's own targets."""
-    every = [("claim", verdict) for verdict in verdicts.claims] + [("target", verdict) for verdict in verdicts.targets]
-    return {
-        "kind": [kind for kind, _ in every],
-        "outcome": [verdict.outcome for _, verdict in every],
-        "text": [verdict.claim.text for _, verdict in every],
-        "source": [verdict.claim.source for _, verdict in every],
-        "detail": [verdict.detail for _, verdict in every],
-        "settled by": [verdict.command or "" for _, verdict in every],
-    }
-
-
 def counts(verdicts: Verdicts, time_ms: int) -> list[Metric]:
     """How many verdicts on what stands at this scale have each outcome: `claims.holds`, ..., `targets.holds`, ..."""
     found: list[Metric] = []

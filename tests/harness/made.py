@@ -17,7 +17,7 @@ from harness.plan.registry import Registry
 from harness.plan.schema import Recipe, Timing
 from harness.rows import Row
 from harness.show import frame
-from harness.show.published import Number, Published
+from harness.show.published import Number
 from harness.show.stored import MEASURED, Stored, gathered
 
 
@@ -55,7 +55,7 @@ def stored_of(
     """Rows as committed ones of a recipe, which may be given as YAML. numbers: the paper's."""
     known = recipes.parse(recipe, "demo.yaml") if isinstance(recipe, str) else recipe
     one = gathered(known, scale, cells, {lead: [], MEASURED: rows}, lead)
-    one.__dict__["numbers"] = Published(numbers)  # in place of what files hold
+    one.__dict__["numbers"] = numbers  # in place of what files hold
     return one
 
 

@@ -83,7 +83,7 @@ def test_a_claim_of_a_papers_speedup_asks_for_the_number_that_its_row_prints(nam
             if condition.metric != "speedup" or scale not in condition.scales or isinstance(condition.than, CellOf):
                 continue
             (cell,) = matching.find(condition.of, CELLS[name, scale])
-            printed = numbers.lookup(*cell.published, described(cell, "speedup"))
+            printed = published.lookup(numbers, *cell.published, described(cell, "speedup"))
             mentioned = "abstract and Table 1" in condition.source  # L2S in translation: another table's number
             if printed and not mentioned and condition.is_ == "at least":
                 assert condition.than == printed.value, condition.text
@@ -250,11 +250,11 @@ def test_published_numbers_find_their_rows_at_paper(name):
     numbers = published.of(RECIPES[name])
     metrics = {*RECIPES[name].metrics, "speedup", "latency_s"}
     ours = {described(cell, metric) or Metric(metric) for cell in CELLS[name, "paper"] for metric in metrics}
-    assert any(numbers.lookup(*cell.published, metric) for cell in CELLS[name, "paper"] for metric in ours)
+    assert any(published.lookup(numbers, *cell.published, metric) for cell in CELLS[name, "paper"] for metric in ours)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if RECIPES[name].published])
 def test_a_published_cell_that_a_recipe_names_exists(name):
-    labels = {(n.row, n.column) for n in published.of(RECIPES[name]).numbers}
+    labels = {(n.row, n.column) for n in published.of(RECIPES[name])}
     named = [cell for cell in CELLS[name, "paper"] if cell.published != (cell.row, cell.column)]
     assert not [cell.published for cell in named if cell.published not in labels]

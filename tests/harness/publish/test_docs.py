@@ -43,17 +43,6 @@ def test_a_table_has_the_asked_for_rows_and_columns_and_the_papers():
     assert "old" not in "".join(lines)
 
 
-def test_the_overview_has_the_asked_for_lines():
-    wanted = '<!-- overview rows="l2s / *|iad* / conll-gec / ctranslate2*" --><!-- end -->'
-    lines = [line for line in docs.filled(wanted, RESULTS).splitlines() if line.startswith("|")][2:]
-    assert {line.split(" | ")[0].strip("| ").split()[0] for line in lines} == {"iad", "l2s"}
-    assert all(
-        "ctranslate2" in line or " | ptb-next-word | " in line or " | lm-output-layer | " in line for line in lines
-    )
-    with pytest.raises(RequestError, match="nothing"):
-        docs.filled(wanted.replace("iad*", "nothing"), RESULTS)
-
-
 def test_a_value_stands_in_its_sentence_and_filling_twice_changes_nothing():
     wanted = (
         'saves <!-- value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=saved_share digits=2 --><!-- end -->.'
@@ -67,11 +56,11 @@ def test_a_value_stands_in_its_sentence_and_filling_twice_changes_nothing():
     [
         ("table knnlm-wikitex small", "line 2: .*knnlm-wikitext"),
         ("table knnlm-wikitext huge", "small"),
-        ("table knnlm-wikitext small rows=nothing", "nothing"),
+        ("table knnlm-wikitext small rows=nothing columns=speedup", "nothing"),
+        ("table knnlm-wikitext small", "line 2: unknown column"),
         ('table knnlm-wikitext small columns="speed"', "speedup"),
         ('value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=sped', "metric"),
         ("value knnlm-wikitext small cell=LMM", "LM"),
-        ("overview rows=nothing", "line 2: .*nothing"),
     ],
 )
 def test_what_is_not_there_is_refused_by_file_and_line(block, told):
@@ -79,7 +68,12 @@ def test_what_is_not_there_is_refused_by_file_and_line(block, told):
         docs.filled(f"first line\n<!-- {block} --><!-- end -->", RESULTS, "page.md")
 
 
-def test_check_names_stale_files_and_writes_nothing(tmp_path: Path, capsys, monkeypatch):
+def test_a_mark_of_another_kind_is_refused_by_file():
+    with pytest.raises(RequestError, match=r"page\.md: a mark .* of a kind other than table, value"):
+        docs.filled("<!-- verdict knnlm-wikitext small --><!-- end -->", RESULTS, "page.md")
+
+
+def test_stale_files_are_written_and_named(tmp_path: Path, capsys, monkeypatch):
     page, table = tmp_path / "page.md", tmp_path / "table.md"
     block = "<!-- verdicts knnlm-wikitext small of=claims -->\n<!-- end -->"
 
@@ -90,9 +84,10 @@ def test_check_names_stale_files_and_writes_nothing(tmp_path: Path, capsys, monk
     monkeypatch.setattr(docs, "texts", texts)
     monkeypatch.setattr(docs, "figures", lambda results: iter(()))
     page.write_text(block)
-    assert docs.main(["--check"]) == 1 and page.read_text() == block and not table.exists()
-    assert f"stale: {page}, {table}" in capsys.readouterr().out
-    assert docs.main([]) == 0 and page.read_text().count("- **holds**") == 3
-    assert table.read_text() == "a table" and docs.main(["--check"]) == 0
+    docs.main([])
+    assert f"filled: {page}, {table}" in capsys.readouterr().out
+    assert page.read_text().count("- **holds**") == 3 and table.read_text() == "a table"
+    docs.main([])
+    assert capsys.readouterr().out == ""
     with pytest.raises(RequestError, match="unknown argument 'README\\.md'"):
         docs.main(["README.md"])

@@ -12,7 +12,7 @@ from harness.measure.store import RowStore
 from harness.plan.cell import Named
 from harness.plan.recipe import parse
 from harness.plan.schema import Fidelity, Figure, Timing
-from harness.publish.keep import Scrubber, keep
+from harness.publish.keep import keep, known_folders, scrubbed
 from harness.rows import by_cell
 from tests.harness.made import cell_of
 from tests.harness.rows import new_row, with_samples
@@ -210,7 +210,7 @@ def test_paths_of_this_machine_do_not_reach_the_kept_files(run, tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("text", "scrubbed"),
+    ("text", "clean"),
     [
         ("WikiText-103 / FoSS=0", "WikiText-103 / FoSS=0"),
         ("https://huggingface.co/openai/gpt2", "https://huggingface.co/openai/gpt2"),
@@ -219,8 +219,8 @@ def test_paths_of_this_machine_do_not_reach_the_kept_files(run, tmp_path, monkey
         ("file:///mnt/d/m.db", "<path>/m.db"),
     ],
 )
-def test_only_absolute_paths_are_replaced(text, scrubbed):
-    assert Scrubber().text(text) == scrubbed
+def test_only_absolute_paths_are_replaced(tmp_path, text, clean):
+    assert scrubbed(text, known_folders(tmp_path)) == clean
 
 
 def test_sentences_of_a_data_set_are_not_kept_but_what_an_analysis_found_in_it_is(run):

@@ -204,9 +204,10 @@ def test_a_speedup_that_is_equal_within_two_percent_is_decided():
 def test_no_speed_claim_without_fidelity():
     made = timed(2.8, 3.2)
     assert judge(FASTER, [made]).outcome == "holds"
-    assert judge(FASTER, [replace(made, metrics={"exact_match": 0.9})]).outcome == "not settled"
-    assert judge(FASTER, [replace(made, metrics={})]).outcome == "not settled"
-    assert judge(FASTER, [replace(made, fidelity=None)]).outcome == "not settled"
+    for shown in ("0.9", "not measured,"):
+        reason = f"fidelity: exact_match {shown} is not at least 1"
+        verdict = judge(FASTER, [replace(made, objections=[reason])])
+        assert verdict.outcome == "not settled" and reason in verdict.detail
 
 
 def together(row, block="b"):

@@ -33,8 +33,8 @@ def folder(tmp_path: Path) -> Path:
 def test_labels_match_exactly_and_nothing_is_guessed(folder):
     numbers = published.load(["paper/t.csv"], folder)
     perplexity = Metric("perplexity")
-    assert numbers.lookup("kNN-LM", "WikiText-103 / FoSS=0", perplexity).text == "16.650"
-    assert numbers.lookup("kNN-LM", "WikiText-103 / FoSS=0.5", perplexity).value == 17.0
+    assert published.lookup(numbers, "kNN-LM", "WikiText-103 / FoSS=0", perplexity).text == "16.650"
+    assert published.lookup(numbers, "kNN-LM", "WikiText-103 / FoSS=0.5", perplexity).value == 17.0
     for row, column, metric in (
         ("kNN-LM", "", "perplexity"),
         ("kNN-LM", "FoSS=0", "perplexity"),  # the end of a label is not the label
@@ -43,7 +43,7 @@ def test_labels_match_exactly_and_nothing_is_guessed(folder):
         ("LM", "WikiText-103 / FoSS=0", "perplexity"),
         ("RetoMaton", "some / FoSS=1", "perplexity"),  # two tables print different numbers: neither is taken
     ):
-        assert numbers.lookup(row, column, Metric(metric)) is None
+        assert published.lookup(numbers, row, column, Metric(metric)) is None
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_labels_match_exactly_and_nothing_is_guessed(folder):
     ],
 )
 def test_units_are_converted_to_those_of_our_metric(folder, row, column, metric, value):
-    found = published.load(["paper/t"], folder).lookup(row, column, metric)
+    found = published.lookup(published.load(["paper/t"], folder), row, column, metric)
     assert found.as_measured(metric) == pytest.approx(value, rel=1e-12)
 
 
@@ -85,6 +85,13 @@ def test_a_broken_line_is_named(folder, line):
         published.load(["paper/bad"], folder)
 
 
+@pytest.mark.parametrize("header", ["", "table,row,column\n", HEADER.replace("unit", "units")])
+def test_another_header_is_refused_even_without_a_line_below_it(folder, header):
+    (folder / "paper" / "bad.csv").write_text(header)
+    with pytest.raises(RequestError, match=r"bad\.csv line 1: the columns must be table, row"):
+        published.load(["paper/bad"], folder)
+
+
 def test_without_a_checkout_the_error_says_what_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(published, "ROOT", tmp_path / "site-packages")
     monkeypatch.chdir(tmp_path)
@@ -95,7 +102,7 @@ def test_without_a_checkout_the_error_says_what_is_needed(tmp_path, monkeypatch)
 def test_every_file_of_the_repository_loads_and_says_what_it_printed():
     root = published.published_folder()
     files = sorted(f.relative_to(root).as_posix() for f in root.rglob("*.csv"))
-    numbers = published.load(files).numbers
+    numbers = published.load(files)
     assert len(files) > 30 and len(numbers) > 1000
     assert all(
         float(n.text) == n.value == n.as_measured(Metric(n.metric)) or n.unit in published._UNITS for n in numbers
