@@ -56,7 +56,7 @@ def filled(text: str, results: Path, where: str = "text") -> str:
 
     Raises `RequestError` naming the block that asks for what is not there.
     """
-    if text.count("<!-- end -->") != len(BLOCK.findall(text)):
+    if not text.count("<!-- end -->") == len(re.findall(_START, text)) == len(BLOCK.findall(text)):
         raise RequestError(f"{where}: a mark without its `<!-- end -->`, or of a kind other than {', '.join(KINDS)}")
 
     def fill(found: re.Match[str]) -> str:

@@ -68,9 +68,10 @@ def test_what_is_not_there_is_refused_by_file_and_line(block, told):
         docs.filled(f"first line\n<!-- {block} --><!-- end -->", RESULTS, "page.md")
 
 
-def test_a_mark_of_another_kind_is_refused_by_file():
-    with pytest.raises(RequestError, match=r"page\.md: a mark .* of a kind other than table, value"):
-        docs.filled("<!-- verdict knnlm-wikitext small --><!-- end -->", RESULTS, "page.md")
+@pytest.mark.parametrize("text", ["<!-- verdict knnlm-wikitext small --><!-- end -->", "<!-- overview -->\n"])
+def test_a_mark_without_its_end_or_of_another_kind_is_refused_by_file(text):
+    with pytest.raises(RequestError, match=r"page\.md: a mark without its .* of a kind other than table, value"):
+        docs.filled(text, RESULTS, "page.md")
 
 
 def test_stale_files_are_written_and_named(tmp_path: Path, capsys, monkeypatch):
