@@ -21,9 +21,9 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.common.errors import HarnessError, RequestError, StoppedError, unknown
+from harness.common.errors import HarnessError, RequestError, StoppedError, place, unknown
 from harness.options import AsJson, Options, Results, Scale, Tracking, with_options
-from harness.plan.registry import Kind, Registry
+from harness.plan.registry import PACKAGES, Kind, Registry
 
 PROGRAM: dict[str, Any] = {
     "name": "harness", "no_args_is_help": True, "pretty_exceptions_enable": False,
@@ -289,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     given = [a for a in given if a != "--debug"]
     try:
-        code = _with_families()(given, standalone_mode=False)
+        code = _with_families(debug)(given, standalone_mode=False)
         if code == INTERRUPTED:  # the option parser turns an interrupt into this code
             raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
@@ -315,14 +315,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _with_families() -> typer.Typer:
-    """The application with the registry's families of sub-commands."""
+def _with_families(debug: bool) -> typer.Typer:
+    """The application with the registry's families of sub-commands. A plug-in's family with an error is left out, with
+    a warning; with `debug` it raises, as a built-in one does."""
     registry = Registry()
     full = typer.Typer(**PROGRAM)
     full.registered_commands = list(app.registered_commands)
     for name in registry.names("command"):
         try:
             full.add_typer(registry.resolve("command", name)(), name=name)
-        except Exception as error:  # of a plug-in: the other commands work without it
-            warnings.warn(f"command {name!r} left out: {error}", stacklevel=2)
+        except Exception as error:
+            package = registry.entry("command", name).target.partition(".")[0]
+            if debug or package in PACKAGES:
+                raise
+            warnings.warn(f"command {name!r} left out: {error} ({place(error, [package])})", stacklevel=2)
     return full

@@ -42,8 +42,8 @@ T = TypeVar("T")
 class Entry:
     """One declared name. `contract`, `needs` (methods) and `provides` (tasks) determine the pairs that run.
 
-    The words of `needs` and `provides` are `NEEDS`. Raises `RequestError` for an unknown word or
-    contract, with the nearest.
+    The words of `needs` and `provides` are `NEEDS`. Raises `RequestError` for an unknown word or contract, with the
+    nearest.
     """
 
     kind: Kind

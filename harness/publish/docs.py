@@ -57,7 +57,10 @@ def filled(text: str, results: Path, where: str = "text") -> str:
     Raises `RequestError` naming the block that asks for what is not there.
     """
     if not text.count("<!-- end -->") == len(re.findall(_START, text)) == len(BLOCK.findall(text)):
-        raise RequestError(f"{where}: a mark without its `<!-- end -->`, or of a kind other than {', '.join(KINDS)}")
+        left = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
+        line = left.partition("<!--")[0].count("\n") + 1
+        kinds = ", ".join(KINDS)
+        raise RequestError(f"{where} line {line}: a mark without its `<!-- end -->`, or of a kind other than {kinds}")
 
     def fill(found: re.Match[str]) -> str:
         start, kind, arguments, _, end = found.groups()
@@ -109,7 +112,9 @@ def _table(results: Path, names: Sequence[str], options: Options) -> str:
     ran = grid.iloc[:, 2] != "not run"
     if not made.details.empty:
         grid = pd.concat([grid, made.details.reindex(grid.index).iloc[:, 2:]], axis=1)
-    wanted = [name.strip() for name in options.get("columns", "").split("|")]
+    if "columns" not in options:
+        raise RequestError("a table names its columns")
+    wanted = [name.strip() for name in options["columns"].split("|")]
     asked = [name for name in LABELS if name not in wanted] + wanted
     places = _with_paper(list(grid), [_place(list(grid), name) for name in asked], len(made.lead.columns))
     shown = [matches(cell, options.get("rows", "*")) for _, cell in grid.index]
@@ -175,6 +180,8 @@ def _verdicts(results: Path, names: Sequence[str], options: Options) -> str:
 
 
 def _overview(results: Path, names: Sequence[str], options: Options) -> str:
+    if names or options:
+        raise RequestError("the overview has no options: all of it is shown")
     lines = overview.overview(committed(results)[1])
     return markdown_table(overview.HEADER, overview.table(lines))
 

@@ -1,4 +1,4 @@
-"""Rows as one tidy table: a line for each row and number. Every view is a short function of it.
+"""Rows as one tidy table: a line for each row and number. Tables, overview and figures are short functions of it.
 
 The frame knows no view. What a view shows of a number is in its line: the interval, the paper's number next to it,
 which direction is better, the decision of its row.

@@ -46,7 +46,8 @@ class IterativeOptions(RetrieverOptions):
 class RalmSeq(IterativeOptions, Sequential):
     """Sequential iterative RaLM (section 5.3), greedy. Parameters: see `IterativeOptions`."""
 
-    prefetch, shared = 1, False
+    prefetch = 1  # both are parameters of `ralmspec`
+    shared = False
 
     @property
     def random_fit(self) -> bool:

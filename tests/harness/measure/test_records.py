@@ -1,12 +1,14 @@
 """What is demanded of answers over several fits, and why those of the timed calls are not as close as demanded."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from harness.measure.drivers import DRIVERS, Demand
-from harness.measure.records import fidelity_of_timed, of_quality
+from harness.measure.records import fidelity_of_timed, objections, of_quality
+from tests.harness.rows import new_row
 
 DECODING, SOFTMAX, SCORING = (DRIVERS[n] for n in ("sequence-decoding", "softmax-screening", "token-scoring"))
 NO_WIDE = Demand("wide_differences", "at most", 0)
@@ -81,3 +83,14 @@ def test_few_tokens_of_noisy_perplexity_do_not_fail_a_bound_that_they_cannot_tel
     far = theirs - 1.0
     assert faults(tmp_path, SCORING, None, [({"log_probs": near}, {"log_probs": theirs})]) == []
     assert faults(tmp_path, SCORING, None, [({"log_probs": far}, {"log_probs": theirs})])
+
+
+@pytest.mark.parametrize(("metrics", "shown"), [({"exact_match": 0.5}, "0.5"), ({}, "not measured,")])
+def test_answers_of_the_quality_pass_that_are_not_as_close_as_demanded_are_an_objection(tmp_path, metrics, shown):
+    cell = SimpleNamespace(kind="pair", speed_baseline="greedy", fidelity=None)
+    row = new_row(metrics=metrics, fidelity={"metric": "exact_match", "is": "at least", "bound": 0.98})
+    file = kept(tmp_path, 0, outputs([1, 2]), outputs([1, 2]))
+    found = objections(cell, row, DECODING, [file], [{"fidelity": {}}], [])
+    assert f"fidelity: exact_match {shown} is not at least 0.98" in found
+    near = replace(row, metrics={"exact_match": 0.99})
+    assert not any("fidelity" in one for one in objections(cell, near, DECODING, [file], [{"fidelity": {}}], []))

@@ -57,7 +57,7 @@ def test_a_value_stands_in_its_sentence_and_filling_twice_changes_nothing():
         ("table knnlm-wikitex small", "line 2: .*knnlm-wikitext"),
         ("table knnlm-wikitext huge", "small"),
         ("table knnlm-wikitext small rows=nothing columns=speedup", "nothing"),
-        ("table knnlm-wikitext small", "line 2: unknown column"),
+        ("table knnlm-wikitext small", "line 2: a table names its columns"),
         ('table knnlm-wikitext small columns="speed"', "speedup"),
         ('value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=sped', "metric"),
         ("value knnlm-wikitext small cell=LMM", "LM"),
@@ -69,9 +69,9 @@ def test_what_is_not_there_is_refused_by_file_and_line(block, told):
 
 
 @pytest.mark.parametrize("text", ["<!-- verdict knnlm-wikitext small --><!-- end -->", "<!-- overview -->\n"])
-def test_a_mark_without_its_end_or_of_another_kind_is_refused_by_file(text):
-    with pytest.raises(RequestError, match=r"page\.md: a mark without its .* of a kind other than table, value"):
-        docs.filled(text, RESULTS, "page.md")
+def test_a_mark_without_its_end_or_of_another_kind_is_refused_by_its_line(text):
+    with pytest.raises(RequestError, match=r"page\.md line 4: a mark without its .* of a kind other than table, value"):
+        docs.filled(f"<!-- overview -->\n\n<!-- end -->\n{text}", RESULTS, "page.md")
 
 
 def test_stale_files_are_written_and_named(tmp_path: Path, capsys, monkeypatch):
