@@ -40,9 +40,10 @@ class CausalGeneration(LanguageModelOptions, Task):
     prompts: `spec-bench`, the first turns in `file` of the named `categories` (none: all), cut to their last
     `prompt_tokens` tokens; or `text`, the first `prompt_tokens` tokens of pieces of the test split. chat: a prompt of
     Spec-Bench is the user's turn in the tokenizer's chat template, and only the turn is cut; None: where the tokenizer
-    has a template. assistant: a smaller model that drafts for `transformers-assisted` and `llama-cpp`, given as `model`
-    is. dataset: the text for training the model and for methods' indexes. limit: tokens of the longest output.
-    evaluation: prompts, drawn by the run's seed. timed: prompts of one timed pass. batch: prompts decoded at a time.
+    has a template. assistant: a smaller model that drafts for `draft-model`, `transformers-assisted` and `llama-cpp`,
+    given as `model` is. dataset: the text for training the model and for methods' indexes. limit: tokens of the longest
+    output. evaluation: prompts, drawn by the run's seed. timed: prompts of one timed pass. batch: prompts decoded at a
+    time.
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {

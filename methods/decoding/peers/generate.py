@@ -13,6 +13,7 @@ from harness.common.errors import RequestError, reason
 from harness.common.generate import generate
 from harness.contracts import Decoded, GenerationModel, Phases, Trace
 from harness.plan.registry import method
+from methods.decoding.drafting.draft_model import assistant_of
 from methods.decoding.engine.engines import checked_limits
 from methods.decoding.peers.compared import Compared
 from methods.decoding.search.beam import BeamOptions
@@ -209,13 +210,6 @@ class TransformersAssisted(Peer):
     def _generate(
         self, model: GenerationModel, sources: list[Sequence[int]], limit: int, accepted: _Accepted | None
     ) -> list[list[int]]:
-        if model.assistant is None:
-            raise RequestError(f"no model drafts for {model.name}: name one by --set task.assistant=...")
-        if model.assistant.vocabulary_size != model.vocabulary_size:
-            raise RequestError(
-                f"{model.assistant.name} has {model.assistant.vocabulary_size} tokens and {model.name} has "
-                f"{model.vocabulary_size}: give an assistant whose embedding has as many"
-            )
-        assistant = model.assistant.module
+        assistant = assistant_of(model).module
         assistant.generation_config.num_assistant_tokens = self.tokens
         return generate(model, sources, limit, streamer=accepted, assistant=assistant, **self.settings())
