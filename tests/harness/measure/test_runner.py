@@ -10,6 +10,7 @@ import time
 import pytest
 
 from harness.common.errors import RequestError
+from harness.measure.executors import Outcome, run_step
 from harness.measure.runner import blocks, only_run_in
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
@@ -170,6 +171,25 @@ def test_cells_of_all_columns_share_processes_if_they_are_timed_together(toys, t
     text = RECIPE.format(task="toy-text", cells=lines, timeout=f"9, together: {together}")
     cells = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", toys)
     assert [[cell.row for cell in block] for block in blocks(cells)] == expected
+
+
+def test_cells_that_fail_together_are_timed_alone_and_a_line_says_so(toys, tmp_path, monkeypatch):
+    def failing(mode, request, *rest, **options):
+        if mode == "time" and len(request["block"]) > 1:
+            return Outcome("killed", {}, "the process was ended by SIGKILL", "", tmp_path / "log", 1)
+        return run_step(mode, request, *rest, **options)
+
+    said = []
+    monkeypatch.setattr("harness.measure.runner.run_step", failing)
+    monkeypatch.setattr("harness.measure.display.Display.line", lambda self, text, style="": said.append(text))
+    lines = """
+  - {row: a, method: toy-unigram, speed_baseline: toy-uniform}
+  - {row: b, method: toy-unigram, params: {pause: 0.01}, speed_baseline: toy-uniform}
+"""
+    result, _ = run(toys, tmp_path, "toy-text", lines)
+    assert [row.status for row in result.rows] == ["ok", "ok"]
+    assert [len(row.processes) for row in result.rows] == [2, 2]
+    assert "2 cells together end in: the process was ended by SIGKILL; each is timed alone" in said
 
 
 def test_a_run_that_waits_does_so_before_each_block_that_it_times(toys, tmp_path, monkeypatch):
