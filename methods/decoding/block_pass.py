@@ -17,7 +17,7 @@ from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import DecodingSetting
 from harness.plan.registry import analysis
-from methods.decoding.engine.engines import engine_of
+from methods.decoding.engine.engines import shared_engine
 from methods.decoding.search.best import best_of_rows
 from methods.decoding.search.decoder import EngineOptions
 
@@ -70,7 +70,7 @@ class BlockPass(EngineOptions, TimedAnalysis):
             artifacts.values.update(bytes_read=read, baseline_bytes_read=read * self.tokens)
 
     def open(self, setting: DecodingSetting, artifacts: Artifacts) -> None:
-        self._engine, self._causal = engine_of(setting.model, self.engine), setting.model.kind == "causal"
+        self._engine, self._causal = shared_engine(setting.model, self.engine), setting.model.kind == "causal"
         self._sources = [list(source) for source in setting.evaluation if len(source) > self._back]
 
     @property

@@ -65,7 +65,6 @@ class Head(Decoder):
     seed: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         target = Registry().resolve("method", self.screen)
         if not (isinstance(target, type) and issubclass(target, CandidateSets)):
             raise RequestError(

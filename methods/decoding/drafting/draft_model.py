@@ -14,10 +14,9 @@ from harness.contracts.answers import common_prefix
 from harness.plan.registry import method
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.drafter import Drafter
-from methods.decoding.engine.engines import Numbers, checked_limits
+from methods.decoding.engine.engines import Numbers, checked_limits, shared_engine
 from methods.decoding.engine.session import Engine
 from methods.decoding.search.decoder import Batch
-from methods.decoding.search.greedy import Greedy
 
 
 class ModelDrafter(Drafter):
@@ -71,10 +70,6 @@ class DraftModel(DraftingDecoder):
     tokens: Annotated[int, Field(ge=1)] = 4
     drafts: Numbers = "float32"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._small = Greedy(engine=self.drafts)
-
     def drafter(self, batch: Batch, phases: Phases) -> Drafter:
         with phases("draft"):
             small, sources = assistant_of(batch.model), batch.encoded.sources
@@ -84,7 +79,7 @@ class DraftModel(DraftingDecoder):
                     f"{small.name}, which drafts, takes fewer tokens than {batch.model.name} is asked for (its window "
                     f"has {small.window}): lower the limit"
                 )
-            self._engine = self._small.engine_of(small)
+            self._engine = shared_engine(small, self.drafts)
             return ModelDrafter(self._engine, sources, batch.limits, set(batch.model.eos_ids), self.tokens)
 
     def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:

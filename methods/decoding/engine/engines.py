@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy, deepcopy
-from typing import Literal
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from harness.common.bandwidth import weights_of
 from harness.common.errors import RequestError
@@ -13,6 +14,20 @@ from harness.contracts import GenerationModel
 from methods.decoding.engine.session import Engine
 
 Numbers = Literal["float32", "int8"]  # float32: the type of the model's weights, whatever it is
+
+_made: WeakKeyDictionary[GenerationModel, tuple[Any, int, dict[Numbers, Engine]]] = WeakKeyDictionary()
+
+
+def shared_engine(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
+    """`engine_of`, made once for all methods in a process: they hold one packed copy of the weights, not one each. A
+    model with another module or start token gets another; weights are not to be changed in place."""
+    module, start, engines = _made.get(model, (None, 0, {}))
+    if module is not model.module or start != model.start_id:
+        engines = {}
+        _made[model] = model.module, model.start_id, engines
+    if numbers not in engines:
+        engines[numbers] = engine_of(model, numbers)
+    return engines[numbers]
 
 
 def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from harness.common.generate import Constraints
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding
-from methods.decoding.engine.engines import Numbers, checked_limits, engine_of
+from methods.decoding.engine.engines import Numbers, checked_limits, shared_engine
 from methods.decoding.engine.session import Encoded, Engine, Session
 
 
@@ -36,15 +36,12 @@ class EngineOptions:
 
 @dataclass(kw_only=True)
 class Decoder(EngineOptions, SequenceDecoding):
-    """A decoder that keeps the engine of the last model, so that weights are not packed for every batch.
+    """A decoder. Its engine is shared with the other methods of the process.
 
     uneven: rows advance by different amounts, so an engine that is not ragged decodes them one by one.
     """
 
     uneven: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        self._prepared: tuple[GenerationModel, Engine] | None = None
 
     @abstractmethod
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
@@ -82,6 +79,4 @@ class Decoder(EngineOptions, SequenceDecoding):
 
     def engine_of(self, model: GenerationModel) -> Engine:
         """The model's engine, made on first use."""
-        if self._prepared is None or self._prepared[0] is not model:
-            self._prepared = model, engine_of(model, self.engine)
-        return self._prepared[1]
+        return shared_engine(model, self.engine)

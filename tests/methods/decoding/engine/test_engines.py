@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import runpy
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.t5gemma.configuration_t5gemma import T5GemmaModuleConfig
 
 from harness.common.errors import RequestError
-from methods.decoding.engine.engines import engine_of
+from methods.aggressive.iad import Iad
+from methods.decoding.engine.engines import engine_of, shared_engine
 from methods.decoding.engine.transformer_session import TransformerEngine, TransformerSession
+from methods.decoding.search.greedy import Greedy
 
 KINDS = ["marian", "bart", "t5", "umt5", "gpt2"]
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
@@ -205,3 +209,16 @@ def test_an_encoder_that_reads_a_short_source_otherwise_next_to_a_long_one_is_re
         return
     with pytest.raises(RequestError, match="type 't5gemma' encodes a source in a batch otherwise than alone"):
         engine_of(model)
+
+
+def test_methods_share_one_engine_of_a_model_until_its_module_is_replaced(tiny):
+    model = tiny.make("gpt2", 0, torch.float32)
+    shared = shared_engine(model)
+    assert Greedy().engine_of(model) is Iad().engine_of(model) is shared
+    assert shared_engine(model, "int8") is not shared and shared_engine(model, "int8") is shared_engine(model, "int8")
+    before, model.module = model.module, tiny.make("gpt2", 1, torch.float32).module
+    assert shared_engine(model) is not shared and shared_engine(model) is Greedy().engine_of(model)
+    place = weakref.ref(before)
+    del before, shared
+    gc.collect()
+    assert place() is None
