@@ -270,7 +270,9 @@ class Runner:
             }  # fmt: skip
             outcome = self._step("time", request, f"{_slug(cell)}-time{process}", cell, times=len(block))
             if outcome.status != "ok" and len(block) > 1:
-                self.display.line(f"{len(block)} cells together end in: {outcome.error}; each is timed alone", "yellow")
+                self.display.line(
+                    f"timing {len(block)} cells together failed ({outcome.error}); timing each alone", "yellow"
+                )
                 for one in block:
                     self._time([one])
                 return

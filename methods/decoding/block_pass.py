@@ -58,7 +58,7 @@ class BlockPass(EngineOptions, TimedAnalysis):
 
     def fit(self, setting: DecodingSetting, artifacts: Artifacts, progress: Progress) -> None:
         """Raises `RequestError` if no prompt is long enough, for a source that the decoder cannot read, and for what
-        `engine_of` refuses."""
+        `shared_engine` refuses."""
         self.open(setting, artifacts)
         if not self._sources:
             raise RequestError(f"no prompt has more than {self._back} tokens; give longer prompts, or lower tokens")

@@ -189,7 +189,7 @@ def test_cells_that_fail_together_are_timed_alone_and_a_line_says_so(toys, tmp_p
     result, _ = run(toys, tmp_path, "toy-text", lines)
     assert [row.status for row in result.rows] == ["ok", "ok"]
     assert [len(row.processes) for row in result.rows] == [2, 2]
-    assert "2 cells together end in: the process was ended by SIGKILL; each is timed alone" in said
+    assert "timing 2 cells together failed (the process was ended by SIGKILL); timing each alone" in said
 
 
 def test_a_run_that_waits_does_so_before_each_block_that_it_times(toys, tmp_path, monkeypatch):
