@@ -66,7 +66,8 @@ class LanguageModel(Protocol):
 
 
 class GenerationModel(Protocol):
-    """An encoder-decoder or causal Transformer for decoding and retrieval generation."""
+    """An encoder-decoder or causal Transformer for decoding and retrieval generation. Decoders keep what they prepare
+    of it under the object: it is hashed by identity (a dataclass has `eq=False`), its weights stay as they are."""
 
     name: str
     hash: str
