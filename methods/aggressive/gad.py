@@ -68,10 +68,6 @@ class NarDecoder(BlockOptions, Decoder):
         Metric("drafter_bytes", "drafter", "bytes", "lower", "memory"),
     )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        BlockOptions.__post_init__(self)
-        Decoder.__post_init__(self)
-
     @property
     def random_fit(self) -> bool:
         return True
