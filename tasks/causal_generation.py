@@ -41,9 +41,9 @@ class CausalGeneration(LanguageModelOptions, Task):
     `prompt_tokens` tokens; or `text`, the first `prompt_tokens` tokens of pieces of the test split. chat: a prompt of
     Spec-Bench is the user's turn in the tokenizer's chat template, and only the turn is cut; None: where the tokenizer
     has a template. assistant: a smaller model that drafts for `draft-model`, `transformers-assisted` and `llama-cpp`,
-    given as `model` is. dataset: the text for training the model and for methods' indexes. limit: tokens of the longest
-    output. evaluation: prompts, drawn by the run's seed. timed: prompts of one timed pass. batch: prompts decoded at a
-    time.
+    given as `model` is. dataset: the text for training the model and for methods' indexes. reference_tokens: tokens of
+    it for the indexes, in documents drawn by the run's seed; None: all. limit: tokens of the longest output.
+    evaluation: prompts, drawn by the run's seed. timed: prompts of one timed pass. batch: prompts decoded at a time.
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -64,6 +64,7 @@ class CausalGeneration(LanguageModelOptions, Task):
     categories: list[str] = field(default_factory=list)
     chat: bool | None = None
     assistant: str | None = None
+    reference_tokens: Positive | None = None
     prompt_tokens: Positive = 256
     limit: Positive = 128
     evaluation: Positive = 100
@@ -101,9 +102,10 @@ class CausalGeneration(LanguageModelOptions, Task):
             place = f"the test split of {text.name}" if self.prompts == "text" else self.file
             raise RequestError(f"no prompt of {self.prompt_tokens} tokens in {place}; lower prompt_tokens")
         evaluated = chosen[: self.evaluation]
+        indexed = Selection(tokens=self.reference_tokens, seed=context.seed)
         return DecodingSetting(
             model=self.generator,
-            reference=lambda: streams(text, "train", reader, Selection(), cache, progress),
+            reference=lambda: streams(text, "train", reader, indexed, cache, progress),
             evaluation=evaluated,
             timed=chosen,
             sample=min(max(self.timed, self.batch), len(chosen)),

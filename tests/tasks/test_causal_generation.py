@@ -46,6 +46,11 @@ def test_first_turns_are_prompts_cut_to_their_ends(place, questions):
     assert sum(map(len, setting.reference())) > 1000
 
 
+def test_reference_text_is_cut_to_the_tokens_that_are_asked_for(place, questions):
+    setting = task_of(place, file=questions, reference_tokens=200).prepare(place[0], QUIET)
+    assert 190 <= sum(len(stream) - 1 for stream in setting.reference()) <= 200
+
+
 def test_beginnings_of_held_out_text_are_prompts(place):
     setting = task_of(place, prompts="text", evaluation=5).prepare(place[0], QUIET)
     assert len(setting.evaluation) == 5 and {len(prompt) for prompt in setting.evaluation} == {6}

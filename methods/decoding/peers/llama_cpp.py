@@ -186,7 +186,7 @@ class LlamaCppLookup(LlamaCpp):
         return {"ngram_cache.lookup_cache_static": str(self._cache)}
 
     def counters(self) -> dict[str, float]:
-        return {"lookup_bytes": float(self._cache.stat().st_size)}
+        return {"index_bytes": float(self._cache.stat().st_size)}
 
 
 def _written(

@@ -97,7 +97,7 @@ def test_a_static_cache_drafts_what_reference_text_goes_on_with(make, tmp_path):
     found = peer.decode(model, SOURCES, LIMIT, NoPhases())
     assert [answer.ids for answer in found] == wanted
     assert sum(answer.trace.counters["accepted_drafts"] for answer in found) > LIMIT
-    assert peer.counters() == {"lookup_bytes": next(tmp_path.glob("peer/lookup/*/cache.bin")).stat().st_size}
+    assert peer.counters() == {"index_bytes": next(tmp_path.glob("peer/lookup/*/cache.bin")).stat().st_size}
 
 
 def test_the_static_cache_counts_what_follows_a_pair(tmp_path):
