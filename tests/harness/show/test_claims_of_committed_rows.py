@@ -15,7 +15,6 @@ WITHOUT_A_ROW: dict[tuple[str, str], int] = {
     ("retomaton-fig5", "small"): 6,
     ("retomaton-fig11", "small"): 1,
     ("retomaton-fig14", "small"): 2,
-    ("draft-model", "small"): 2,  # peers are being measured
 }
 
 
