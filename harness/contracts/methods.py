@@ -59,7 +59,7 @@ class Method(ABC):
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
-        """Metrics computed from the samples of a timing process. The row has their median over processes."""
+        """Metrics computed from the samples of a timing process. The row has their ratio of totals, with an interval over processes."""
         return {}
 
     @property
