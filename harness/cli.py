@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.common.errors import HarnessError, RequestError, StoppedError, place, unknown
+from harness.common.errors import HarnessError, RequestError, place, unknown
 from harness.options import AsJson, Options, Results, Scale, Tracking, with_options
 from harness.plan.registry import PACKAGES, Kind, Registry
 
@@ -224,12 +224,7 @@ def regressions(
 
     if format_ not in comparing.FORMATS:
         raise unknown("format", format_, comparing.FORMATS, "--format")
-    try:
-        found = checks.run(against, checks.pairs(pairs or [], Registry()), rounds)
-    except KeyboardInterrupt:
-        raise StoppedError(
-            "interrupted: regressions keeps nothing; start it again, fewer --rounds are quicker"
-        ) from None
+    found = checks.run(against, checks.pairs(pairs or [], Registry()), rounds)
     print(comparing.FORMATS[format_](found))
     raise typer.Exit(int(comparing.is_worse(found, strict=True)))
 
@@ -299,7 +294,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted: rows already written are kept; the same command goes on from there", file=sys.stderr)
+        told = "rows already written are kept; the same command goes on from there"
+        if given[:1] == ["regressions"]:
+            told = "regressions keeps nothing; start it again, fewer --rounds are quicker"
+        print(f"interrupted: {told}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # `harness list ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

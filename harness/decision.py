@@ -5,7 +5,7 @@ however fast the method was. The rule's bounds are the constants below."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from statistics import median, stdev
 from typing import Any
 
@@ -63,9 +63,6 @@ class ProcessSample:
     def of(cls, stored: Mapping[str, Any]) -> ProcessSample:
         """The sample in a stored process."""
         return cls(**{one.name: stored[one.name] for one in fields(cls) if stored.get(one.name) is not None})
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def total(self, side: str) -> float:
         """Nanoseconds of all pairs of a side, `baseline` or `method`."""

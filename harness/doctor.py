@@ -58,13 +58,11 @@ def show(checks: list[Check], as_json: bool = False) -> None:
         print(json.dumps([asdict(check) for check in checks], indent=1))
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    columns = Column(no_wrap=True), Column(no_wrap=True), Column(overflow="fold")
+    table = Table(*columns, box=None, show_header=False, pad_edge=False)
     colours = {"ok": "green", "warn": "yellow", "problem": "red"}
     for check in checks:
         table.add_row(Text(check.state, colours[check.state]), check.name, Text(check.text))

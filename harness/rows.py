@@ -16,7 +16,6 @@ from functools import cache, cached_property
 from statistics import median
 from typing import Any, Literal, TypeVar
 
-from harness.common.bandwidth import share
 from harness.common.statistics import Interval, ratio_of_totals
 from harness.contracts import ratios
 from harness.contracts.metrics import Metric
@@ -247,7 +246,8 @@ class Row:
         copies = None if (self.device or "").startswith("cuda") else cpu.get("copy_gb_s")
 
         def of(side: str) -> float | None:
-            return share(numbers.get(f"{side}bytes_read"), numbers.get(f"{side}latency_s"), copies)
+            read, seconds = (numbers.get(f"{side}{name}") for name in ("bytes_read", "latency_s"))
+            return read / seconds / copies / 1e9 if read and seconds and copies else None
 
         return {f"{side}bandwidth_share": (of(side), None) for side in ("", "baseline_")}
 

@@ -23,6 +23,7 @@ from harness.plan.cell import Cell
 from harness.plan.parameters import parse_overrides
 from harness.plan.registry import Registry
 from harness.plan.schema import Recipe
+from harness.rows import Row
 
 if TYPE_CHECKING:
     from harness.show.claims import Verdicts
@@ -193,7 +194,11 @@ def _one(
     machine = machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device) as invocation:
         chosen = ClusterRunner if options.executor == "ray" else Runner
-        runner = chosen(folder, options.device, registry, display, invocation, fresh=options.fresh, wait=options.wait)
+
+        def heard(row: Row, known: bool) -> None:
+            (invocation.finished if known else invocation.row)(row)
+
+        runner = chosen(folder, options.device, registry, display, heard, fresh=options.fresh, wait=options.wait)
         result = runner.run(cells)
         keys = {row.hashes.get("key") for row in result.rows}
         machines = {row.machine for row in result.rows}

@@ -67,11 +67,6 @@ class Cache:
 
         return json.loads((self.build(name, key, build, builder=make) / "value.json").read_text())
 
-    @staticmethod
-    def seconds(folder: Path) -> float:
-        """Seconds that building this folder took, now or earlier."""
-        return float(json.loads((folder / "key.json").read_text())["seconds"])
-
 
 def _timed_build(build: Callable[[Path], None], partial: Path) -> float:
     """Seconds of a build, including earlier attempts that ended in an error or an interrupt."""
@@ -127,7 +122,7 @@ class CellArtifacts:
         started = time.perf_counter()
         path = self.cache.build(name, {"key": dict(key), **self.salt}, build)
         self.spent += time.perf_counter() - started
-        self.cost += self.cache.seconds(path)
+        self.cost += json.loads((path / "key.json").read_text())["seconds"]
         self.paths[name] = str(path)
         return path
 

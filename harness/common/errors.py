@@ -40,12 +40,6 @@ class MachineError(HarnessError):
     exit_code = 3
 
 
-class StoppedError(HarnessError):
-    """A command that keeps nothing was interrupted."""
-
-    exit_code = 130
-
-
 @contextmanager
 def writing(what: object, otherwise: str = "free space or choose another folder") -> Iterator[None]:
     """Raises `MachineError` for an `OSError` inside: the disk is full, or a permission is missing."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.common.errors import RequestError, writing
+from harness.common.errors import writing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,25 +57,3 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
         partial.replace(path)
-
-
-def find_data(
-    what: str,
-    names: Sequence[str],
-    roots: Sequence[Path],
-    *,
-    accepts: Callable[[Path], bool] = Path.exists,
-    folder: str,
-    otherwise: str = "",
-) -> Path:
-    """The first of `names` under the first root in which `accepts` is true of one.
-
-    For the error message: what: what is searched; folder: what a root must contain; otherwise: an alternative. Raises
-    `RequestError` with the places tried.
-    """
-    tried = [root / name for root in roots for name in names]
-    for path in tried:
-        if accepts(path):
-            return path
-    places = ", ".join(map(str, tried)) or "no folder, because HARNESS_DATA is not set"
-    raise RequestError(f"no {what}; tried {places}; point HARNESS_DATA at the folder that holds {folder}{otherwise}")

@@ -39,7 +39,7 @@ FRAME = frozenset(
             f"harness.common.{name}"
             for name in ("cache", "checkpoints", "cores", "errors", "files", "memory", "parts", "phases", "progress")
         ),
-        *(f"harness.common.{name}" for name in ("sources", "threads")),
+        "harness.common.sources",
     }
 )
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout

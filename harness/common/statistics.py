@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import NormalDist, fmean, median, stdev
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from statistics import NormalDist, fmean, stdev
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 Interval = tuple[float, float]
 LEVEL = 0.95
@@ -22,35 +21,21 @@ LEAST_PROCESSES = 6
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # 97.5%, 1 to 10 degrees of freedom
 
 
-def mad(values: Sequence[float]) -> float:
-    """Median absolute deviation from the median (not scaled)."""
-    centre = median(values)
-    return median(abs(v - centre) for v in values)
-
-
 def outliers(values: Sequence[float], factor: float = 5.0) -> int:
-    """Number of values more than `factor` scaled MADs (1.4826 MAD) from the median. They are only counted, not
-    dropped."""
-    spread = 1.4826 * mad(values)
-    centre = median(values)
-    return sum(abs(v - centre) > factor * spread for v in values) if spread > 0 else 0
+    """Number of values more than `factor` times 1.4826 median absolute deviations from the median. They are only
+    counted, not dropped."""
+    distances = np.abs(np.asarray(values) - np.median(values))
+    spread = 1.4826 * np.median(distances)
+    return int((distances > factor * spread).sum()) if spread > 0 else 0
 
 
 def order_statistic_interval(values: Sequence[float]) -> Interval | None:
     """Distribution-free interval for the median: the k-th smallest and k-th largest value with
     1 - 2 P(Binomial(n, 1/2) < k) >= 0.95, for the largest such k. None for fewer than 6 values."""
-    n = len(values)
-    below = 0.0
-    rank = 0
-    for k in range(n // 2 + 1):
-        below += math.comb(n, k) / 2**n  # P(Binomial <= k)
-        if 1 - 2 * below < LEVEL:
-            break
-        rank = k + 1
-    if rank == 0:
-        return None
-    ordered = sorted(values)
-    return ordered[rank - 1], ordered[n - rank]
+    n, ordered = len(values), sorted(values)
+    below = accumulate(math.comb(n, k) / 2**n for k in range(n // 2 + 1))  # P(Binomial <= k)
+    rank = sum(1 - 2 * chance >= LEVEL for chance in below)
+    return (ordered[rank - 1], ordered[n - rank]) if rank else None
 
 
 def ratio_of_totals(
@@ -151,8 +136,3 @@ def wilson(hits: float, n: float, level: float = LEVEL) -> Interval:
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     low, high = (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
     return (0.0 if hits == 0 else low), (1.0 if hits == n else high)
-
-
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """Geometric mean of positive ratios, the only mean used for speedups."""
-    return math.exp(sum(math.log(r) for r in ratios) / len(ratios))

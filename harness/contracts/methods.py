@@ -59,7 +59,7 @@ class Method(ABC):
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
-        """Metrics computed from the samples of a timing process. The row has their ratio of totals, with an interval over processes."""
+        """Metrics from the samples of timing processes: a ratio of totals, with its interval over processes."""
         return {}
 
     @property

@@ -132,17 +132,13 @@ def _one_cache(ray: Any) -> bool:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         alive: list[Mapping[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
-        look = ray.remote(num_cpus=0)(_has)
+        look = ray.remote(num_cpus=0)(lambda name: (default_cache() / name).exists())
         there = [NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False) for node in alive]
         return all(ray.get([look.options(scheduling_strategy=one).remote(probe.name) for one in there]))
     except ray.exceptions.RayError:  # a node was lost meanwhile
         return False
     finally:
         probe.unlink()
-
-
-def _has(name: str) -> bool:
-    return (default_cache() / name).exists()
 
 
 def _cores(ray: Any) -> float:

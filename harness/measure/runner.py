@@ -9,12 +9,12 @@ first cell, in a process of its own, because the data's and model's hashes belon
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from harness.common import sources
 from harness.common.cache import exclusive
@@ -31,16 +31,6 @@ from harness.measure.usage import disturbance, wait_until_quiet
 from harness.plan.cell import Cell
 from harness.plan.registry import Registry
 from harness.rows import Row
-
-
-class RowSink(Protocol):
-    """Receives rows as they come (tracking)."""
-
-    def row(self, row: Row) -> None:
-        """A cell was measured."""
-
-    def finished(self, row: Row) -> None:
-        """A cell was found finished and is not run again."""
 
 
 @dataclass(slots=True)
@@ -72,10 +62,12 @@ class _Started:
 
 
 class Runner:
-    """Runs the cells of one recipe at one scale. Rows go to `<folder>/rows.jsonl`, logs to `<folder>/logs/`."""
+    """Runs the cells of one recipe at one scale. Rows go to `<folder>/rows.jsonl`, logs to `<folder>/logs/`, and
+    each row as it comes to `sink`, with whether its cell was found finished."""
 
     def __init__(
-        self, folder: Path, device: str, registry: Registry, display: Display, sink: RowSink | None = None, *,
+        self, folder: Path, device: str, registry: Registry, display: Display,
+        sink: Callable[[Row, bool], None] = lambda row, known: None, *,
         fresh: bool = False, wait: bool = False,
     ) -> None:  # fmt: skip
         self.folder = folder
@@ -137,15 +129,13 @@ class Runner:
         return Result.of(found, exit_code)
 
     def _is_known(self, label: str, row: Row) -> None:
-        if self.sink is not None:
-            self.sink.finished(row)
+        self.sink(row, True)
         self.display.line(f"{label}: finished before, not run again")
         self.display.advance()
 
     def _is_new(self, row: Row) -> None:
         self.store.append(row)
-        if self.sink is not None:
-            self.sink.row(row)
+        self.sink(row, False)
         self.display.advance()
 
     # ------------------------------------------------------------ one cell

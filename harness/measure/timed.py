@@ -11,11 +11,13 @@ import hashlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cores import usable_cores
 from harness.common.errors import CellFailedError
@@ -26,9 +28,6 @@ from harness.measure.drivers import Essence
 from harness.measure.prepared import BASELINE, PreparedCell, Request, Sides, keep_answers
 from harness.measure.timing import MOST_TIMES, Side, clocked, measure, sample_of
 from harness.measure.usage import Watch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def timed(request: Request) -> dict[str, Any]:
@@ -89,7 +88,7 @@ def timed(request: Request) -> dict[str, Any]:
         sample.fit, sample.idle_ns = one["fit"], clocks[name].idle_ns
         sample.work = driver.work(answers[BASELINE]) if BASELINE in of else None
         sample.open_s = {role: open_s[side] for role, side in of.items()}
-        rows.append(sample.as_dict() | common | {
+        rows.append(asdict(sample) | common | {
             "answers_sha256": {role: _hash(essence) for role, essence in ours.items()},
             "sums": driver.sums(
                 {role: methods[side] for role, side in of.items()}, setting,

@@ -11,16 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from time import clock_gettime_ns, perf_counter_ns, pthread_getcpuclockid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.phases import PhaseTimer
 from harness.decision import ProcessSample
 from harness.measure.usage import Watch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_TIMES = 64  # times of one side that a row keeps for each pass; more are summed by stretches
 WARM_NS = 1e8  # time of calls that a side is warmed up with

@@ -65,7 +65,8 @@ class _Expansion:
 
     def cells(self) -> list[Cell]:
         self._timing({})
-        cells = [cell for spec in self.recipe.cells_at(self.scale) for cell in self._cells_of(spec)]
+        specs = [spec for spec in (*self.recipe.cells, *self.at_scale.cells) if self.scale in spec.scales]
+        cells = [cell for spec in specs for cell in self._cells_of(spec)]
         if not cells:
             raise RequestError(f"recipe {self.recipe.name} has no cells at scale {self.scale}")
         known = {f"method.{n}" for c in cells for n in c.method.params} | {

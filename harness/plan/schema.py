@@ -272,8 +272,3 @@ class Recipe(Judged):
     published_names: dict[str, str] = {}  # a parameter's value -> its text in the paper's table
     figure: Figure | None = None
     cells: list[CellSpec]
-
-    def cells_at(self, scale: Scale) -> list[CellSpec]:
-        """The lines of `cells` at a scale. The scale's own cells are last."""
-        own = self.scales[scale].cells if scale in self.scales else []
-        return [cell for cell in (*self.cells, *own) if scale in cell.scales]

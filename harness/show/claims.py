@@ -20,7 +20,7 @@ from harness.contracts.tasks import SCALES, Scale
 from harness.decision import FASTER, SLOWER, is_decided
 from harness.plan.matching import describe, differences, find
 from harness.plan.schema import CellOf, Claim, Comparison
-from harness.rows import Row, paired
+from harness.rows import OPERATORS, Row, paired
 from harness.show.formats import number, with_interval
 from harness.show.interpolation import point
 from harness.show.stored import Stored
@@ -303,14 +303,10 @@ class _Judge:
 
 def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome:
     """Whether the comparison holds between all of `left` and all of `right`, between none, or cannot be told."""
-    (left_low, left_high), (right_low, right_high) = left, right
-    holds, fails = {
-        "below": (left_high < right_low, left_low >= right_high),
-        "above": (left_low > right_high, left_high <= right_low),
-        "at most": (left_high <= right_low, left_low > right_high),
-        "at least": (left_low >= right_high, left_high < right_low),
-    }[comparison]
-    return "holds" if holds else "does not hold" if fails else "no difference shown"
+    is_so, small = OPERATORS[comparison], comparison in ("below", "at most")
+    if is_so(left[small], right[not small]):  # the least favourable ends
+        return "holds"
+    return "no difference shown" if is_so(left[not small], right[small]) else "does not hold"
 
 
 def _allowed(direction: str | None, comparison: Comparison, bound: float, equal: float) -> Outcome:

@@ -6,9 +6,11 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from harness.contracts.metrics import Metric
 from harness.plan import schema
@@ -16,9 +18,6 @@ from harness.rows import metric_among
 from harness.show.colours import assigned
 from harness.show.published import comparable, lookup
 from harness.show.stored import Stored, place_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MARKERS = "os^Dv<>P"
 SERIES = 8  # curves drawn; the table has all
@@ -212,8 +211,6 @@ def _note(panels: dict[str, pd.DataFrame], every: Sequence[str], numbers: pd.Dat
 
 def _canvas(panels: int, apart: bool, one: Stored, note: str) -> tuple[Figure, list[Any]]:
     """A figure with panels side by side; the paper's points in one of their own where they are of other data."""
-    from matplotlib.figure import Figure
-
     ratios = [3] * panels + [2] * apart
     drawn = Figure(figsize=(8.5 + 5.0 * (len(ratios) - 1), 4.8), layout="constrained")
     places = drawn.subplots(1, len(ratios), squeeze=False, sharex=True, width_ratios=ratios)[0]
@@ -238,8 +235,6 @@ def _scale(axis: Any, values: pd.Series[float], metric: Metric) -> None:
     decades = DECADES / 5 if metric.kind == "speed" else DECADES
     if not len(values) or values.min() <= 0 or values.max() / values.min() < decades:
         if len(values) and values.abs().max() >= 1e6:  # bytes and the like
-            from matplotlib.ticker import EngFormatter
-
             axis.set_major_formatter(EngFormatter(sep=""))
         return
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")

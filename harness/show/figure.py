@@ -9,8 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
 
 from harness.common.errors import reason
 from harness.common.files import write_atomically
@@ -21,7 +25,6 @@ from harness.show.stored import Stored, place_of
 
 if TYPE_CHECKING:
     import networkx as nx
-    from matplotlib.figure import Figure
 
 
 def draw(one: Stored, numbers: pd.DataFrame, folder: Path, *, strict: bool = False) -> list[Path]:
@@ -65,8 +68,6 @@ def drawing(one: Stored, numbers: pd.DataFrame) -> Figure | None:
 
 def as_it_stands(drawn: Figure) -> Figure:
     """The figure with every label shown as written: a `$` of users' text or of a path begins no formula."""
-    from matplotlib.text import Text
-
     for text in drawn.findobj(Text):
         if text.get_text():  # those of ticks without labels of ours are made when it is drawn
             text.set_parse_math(False)
@@ -75,9 +76,6 @@ def as_it_stands(drawn: Figure) -> Figure:
 
 def as_bytes(figure: Figure, kind: str, *, text: bool = False) -> bytes:
     """A figure as `svg`, `png` or (smaller, in 256 colours) `webp`. text: the letters of an SVG stay text."""
-    import matplotlib
-    from PIL import Image
-
     buffer = io.BytesIO()
     more: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 150 if kind == "png" else 72}
     with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness", "svg.fonttype": "none" if text else "path"}):
@@ -90,8 +88,6 @@ def as_bytes(figure: Figure, kind: str, *, text: bool = False) -> bytes:
 
 def _panels(count: int, across: int, size: tuple[float, float], title: str, note: str) -> tuple[Figure, list[Any]]:
     """A figure with so many panels of a size in inches, a title above and a note below."""
-    from matplotlib.figure import Figure
-
     across = min(count, across)
     down = -(-count // across)
     drawn = Figure(figsize=(max(6.5, size[0] * across), 0.9 + size[1] * down), layout="constrained")

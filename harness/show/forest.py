@@ -8,19 +8,18 @@ from __future__ import annotations
 import textwrap
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import yaml
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from harness.contracts.tasks import SCALES
 from harness.show.colours import DECISIONS, of_decision
 from harness.show.figure import as_bytes, as_it_stands
 from harness.show.frame import KEY
 from harness.show.overview import changed, compared, interval, matches
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 WIDTH, PITCH, ABOVE, BELOW = 9.375, 0.265, 0.85, 0.45  # inches: of the figure, of a line, of what is over and under all
 WHERE, PLOT, END, SPEEDUP, CHANGED = 1.75, 4.2, 7.3, 7.97, 8.08  # inches from the left: where columns begin or end
@@ -64,8 +63,6 @@ def _names(line: Any, listed: dict[str, str], numbers: pd.DataFrame) -> tuple[st
 
 def draw(found: pd.DataFrame) -> bytes:
     """The picture of `lines` as SVG; the same lines give the same bytes. Raises `ValueError` without lines."""
-    from matplotlib.figure import Figure
-
     if found.empty:
         raise ValueError("none of the claims of papers.yaml has been measured")
     count = len(found) + found.group.nunique()

@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from harness.common.errors import RequestError
 from harness.plan.matching import find
@@ -19,9 +21,6 @@ from harness.plan.schema import Recipe
 from harness.rows import Row
 from harness.show.published import Number, comparable, lookup
 from harness.show.stored import KINDS, Stored, stored
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     "recipe", "scale", "row", "column", "method", "params", "task", "baseline", "metric", "value", "low", "high",
@@ -60,8 +59,6 @@ def of_all(every: Iterable[Stored], registry: Registry) -> pd.DataFrame:
     """The frame of several recipes, with the columns `OF_VIEWS`: the published number itself, what the paper's claims
     ask at least, the words of rows that are apart, whether the recipe still has the cell, whether it is a headline
     recipe, whether the baseline is the one that the method declares."""
-    import pandas as pd
-
     lines: list[dict[str, Any]] = []
     for one in every:
         planned, claimed = {cell.name for cell in one.cells}, _claimed(one)

@@ -7,9 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from statistics import geometric_mean
 from typing import Any
 
-from harness.common.statistics import geometric_mean
 from harness.decision import is_decided
 from harness.plan.schema import ScaleSpec
 from harness.rows import Row, grouped, paired
@@ -129,7 +129,7 @@ def _across_settings(rows: Sequence[Row]) -> list[str]:
         if len(group) < 2 or len(settings) < len(group) or len(baselines) > 1:
             continue
         speedups = {row.column: row.speedup for row in group if row.speedup is not None}
-        mean, worst = geometric_mean(list(speedups.values())), min(speedups, key=lambda column: speedups[column])
+        mean, worst = geometric_mean(speedups.values()), min(speedups, key=lambda column: speedups[column])
         lines.append(
             f"{label}, speedup over {len(group)} settings: geometric mean {number(mean)}, "
             f"worst {number(speedups[worst])} ({worst})."
@@ -152,14 +152,11 @@ def _fitted_once(rows: Sequence[Row]) -> list[str]:
 def _reasons(rows: Sequence[Row]) -> list[str]:
     """Why cells got no claim."""
     found = grouped((f"{row.decision}: {row.reason}", row.cell) for row in rows if row.decision in UNDECIDED)
+    compared = sum(bool(row.speed_baseline or row.decision) for row in rows)
     return [
-        f"{why} ({'all compared cells' if _all_compared(rows, names) else '; '.join(names)})."
+        f"{why} ({'all compared cells' if 1 < len(names) == compared else '; '.join(names)})."
         for why, names in found.items()
     ]
-
-
-def _all_compared(rows: Sequence[Row], names: Sequence[str]) -> bool:
-    return len(names) > 1 and len(names) == sum(bool(row.speed_baseline or row.decision) for row in rows)
 
 
 def _each(rows: Sequence[Row], key: str) -> str:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from sysconfig import get_path, get_preferred_scheme
 
 from harness.common.errors import RequestError, unknown
 from harness.common.sources import ROOT
 from harness.contracts.metrics import Metric
-from harness.measure.environment import DISTRIBUTION
 from harness.plan.schema import Recipe
 from harness.rows import Row
 
@@ -91,7 +89,9 @@ def published_folder() -> Path:
 
     Raises `RequestError` naming the places looked at.
     """
-    places = [ROOT / "results" / "published", Path("results/published").absolute(), *_installed()]
+    wheels = (get_path("data"), get_path("data", get_preferred_scheme("user")))  # where they put shared data
+    places = [ROOT / "results" / "published", Path("results/published").absolute()]
+    places += [Path(wheel) / SHARED for wheel in wheels]
     for place in places:
         if place.is_dir():
             return place
@@ -99,14 +99,6 @@ def published_folder() -> Path:
         f"the published numbers are in neither {' nor '.join(map(str, dict.fromkeys(places)))}: install the package "
         "again, or run the command from the top folder of a checkout"
     )
-
-
-def _installed() -> list[Path]:
-    """Where a wheel put them: next to the interpreter's other shared data."""
-    with suppress(PackageNotFoundError):
-        page = next((f for f in files(DISTRIBUTION) or () if f.match(f"{SHARED}/README.md")), None)
-        return [Path(str(page.locate())).resolve().parent] if page is not None else []
-    return []
 
 
 def load(names: Sequence[str], folder: Path | None = None) -> list[Number]:

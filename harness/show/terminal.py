@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pandas as pd
 from rich import box
 from rich.console import Console
+from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -50,9 +51,7 @@ def show(table: Table, console: Console) -> None:
 
 def show_summary(judged: Sequence[tuple[str, Verdicts]], console: Console) -> None:
     """One line for each recipe of a run: how many of its claims and targets hold, do not hold, stay open."""
-    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for head in ("recipe", CLAIMS, TARGETS):
-        grid.add_column(head)
+    grid = RichTable("recipe", CLAIMS, TARGETS, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name, verdicts in judged:
         grid.add_row(name, *(_counted(group) for group in (verdicts.claims, verdicts.targets)))
     console.print(grid)
@@ -120,9 +119,7 @@ def _rich(grid: pd.DataFrame, width: int) -> RichTable:
 
 def _pairs(lines: Iterable[tuple[str, str]], colours: Mapping[Any, str] | None = None) -> RichTable:
     """Labels, grey or in their colour, and to the right of each its text."""
-    grid = RichTable(box=None, show_header=False, pad_edge=False)
-    grid.add_column(no_wrap=True)
-    grid.add_column()
+    grid = RichTable(Column(no_wrap=True), Column(), box=None, show_header=False, pad_edge=False)
     for label, text in lines:
         grid.add_row(Text(label, (colours or {}).get(label, "bright_black")), Text(text))
     return grid

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import wraps
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,8 +136,6 @@ def open_tracker(uri: str | None, root: Path) -> Tracker:
     cannot be opened, `MachineError` when `root` cannot be written.
     """
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or None
-    if uri != "none" and find_spec("mlflow") is None:
-        raise RequestError("MLflow is not installed: use --tracking none, or install it with `pip install mlflow`")
     if uri is not None:
         return Tracker(uri)
     with writing(root, "choose another --results"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.common.bandwidth import counted
 from harness.contracts import LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.plan.registry import method
+from methods.bandwidth import counted
 
 
 @method("lm", contract="token-scoring", summary="the language model alone")

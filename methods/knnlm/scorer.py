@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from harness.common.bandwidth import counted
 from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
+from methods.bandwidth import counted
 from methods.knnlm.base import DatastoreMethod, with_neighbours
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import Gate, learned, neighbour_features

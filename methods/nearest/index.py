@@ -61,7 +61,7 @@ class NeighborIndex(ABC):
     """Finds the entries nearest to a query in squared L2 distance."""
 
     bytes: int  # memory of a search, without the files of the vectors
-    bytes_read = 0  # by all searches: keys, codes and centres (`harness.common.bandwidth`)
+    bytes_read = 0  # by all searches: keys, codes and centres (`methods.bandwidth`)
     exact_ranking = False  # whether answers are ranked by unrounded distances to the stored keys, ties by lowest id
 
     def load(self) -> None:  # noqa: B027 - most are ready once opened

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from harness.common.bandwidth import counted
 from harness.common.cache import SharedResults
 from harness.common.errors import RequestError
 from harness.common.files import digest
@@ -23,6 +22,7 @@ from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams,
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
+from methods.bandwidth import counted
 from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import NEIGHBOUR_FEATURES, Gate, learned, neighbour_features

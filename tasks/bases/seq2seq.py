@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.files import digest
-from harness.common.sequences import edits
 from harness.common.widening import widened
 from harness.contracts import Decoded
 from harness.contracts.answers import common_prefix
 from harness.contracts.tasks import Context, DecodingSetting, GoldOutput, Measure, Task
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.pool import enough
+from tasks.metrics.spans import edits
 from tasks.models.records import training_record
 from tasks.models.seq2seq.sizes import SIZES, Size
 from tasks.models.trained import TRAIN, size_to_train

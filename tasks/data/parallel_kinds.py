@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.common.errors import RequestError
-from harness.common.files import find_data
-from tasks.data.files import aligned_lines
+from tasks.data.files import aligned_lines, find_data
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.parallel import Pair, ParallelSource
 from tasks.data.text import Split

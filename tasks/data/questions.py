@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.errors import RequestError
-from harness.common.files import find_data
+from tasks.data.files import find_data
 from tasks.data.json_lines import json_lines
 from tasks.data.text.hub import HubAddress
 

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.cache import Cache
-from harness.common.documents import count_words, word_pattern
+from harness.common.documents import word_pattern
 from harness.common.errors import RequestError
 from harness.common.files import arrays_digest, digest
 from harness.common.progress import Progress
 from harness.common.sequences import ReadSequence
 from tasks.data.text import Source, Split, split_hash
+from tasks.data.text.articles import count_words
 from tasks.data.tokens import token_ids
 
 # a word with the blanks before it; the last word also with those after it

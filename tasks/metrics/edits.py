@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from harness.common.sequences import edits
+from tasks.metrics.spans import edits
 
 
 def edit_distance(source: Sequence[Hashable], output: Sequence[Hashable]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -45,7 +46,7 @@ def timed_once(analysis: TimedAnalysis, drawn: Sequence[Any]) -> tuple[dict[str,
     found = measure(sides, drawn, lambda number: list(sides))
     items = [one.tolist() for one in drawn[1:]]
     sample = sample_of(found["method"], found["baseline"], [len(one) for one in items], items)
-    return found, sample.as_dict() | {"sums": analysis.sums(found["baseline"].answers)}
+    return found, asdict(sample) | {"sums": analysis.sums(found["baseline"].answers)}
 
 
 def stored_of(

@@ -23,17 +23,14 @@ class Heard:
         self.rows: list[Row] = []
         self.known: list[Row] = []
 
-    def row(self, row: Row) -> None:
-        self.rows.append(row)
-
-    def finished(self, row: Row) -> None:
-        self.known.append(row)
+    def __call__(self, row: Row, known: bool) -> None:
+        (self.known if known else self.rows).append(row)
 
 
 def runner(registry: Registry, folder: Path, heard: Heard | None = None, **options: Any) -> Runner:
     """A runner that prints nothing."""
     display = Display(Console(file=io.StringIO()), 1)
-    return Runner(folder, "cpu", registry, display, heard, **options)
+    return Runner(folder, "cpu", registry, display, heard or Heard(), **options)
 
 
 def run(registry: Registry, folder: Path, cells: Sequence[Cell], heard: Heard | None = None, **options: Any) -> Result:

@@ -13,13 +13,13 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from harness.common.cache import Cache
-from harness.common.documents import count_words
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import TokenScores
 from harness.contracts.tasks import Context, TokenScoringSetting
 from harness.plan.registry import Registry, construct
 from tasks.bases.pool import PASSES
+from tasks.data.text.articles import count_words
 from tasks.data.text.kinds import open_source
 from tasks.models.lm.training import trained_tokenizer
 from tasks.wikitext_perplexity import WikitextPerplexity

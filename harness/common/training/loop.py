@@ -7,7 +7,8 @@ resume after a kill, gradient clipping, mixed precision, evaluation, progress.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +16,9 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from harness.common.cores import usable_cores
 from harness.common.errors import CellFailedError, MachineError, reason
 from harness.common.progress import Progress
-from harness.common.threads import all_cores
 
 Batch = TypeVar("Batch")
 _REPORT_EVERY = 10  # steps; reading the loss makes a GPU wait
@@ -191,3 +192,14 @@ def _restore(file: Path, module: nn.Module, optimizer: torch.optim.Optimizer, de
     if state["random_cuda"] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(state["random_cuda"], device)
     return History(**state["history"])
+
+
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """As many threads for torch as this process has cores, for work that is not timed; restored afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(usable_cores())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

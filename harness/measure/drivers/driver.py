@@ -5,16 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts import Artifacts, Phases, Shared
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import Measure
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LONGEST_SERIES = 1000  # points of a series that goes along tokens or steps; one value per item is never thinned
 Essence = dict[str, "NDArray[Any]"]
@@ -172,5 +170,5 @@ def sums(counters: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def by_item(totals: dict[str, float], items: int) -> dict[str, float]:
-    """Take `bytes_read` (`harness.common.bandwidth`) out of totals: its mean over the items, where it is counted."""
+    """Take `bytes_read` (`methods.bandwidth`) out of totals: its mean over the items, where it is counted."""
     return {"bytes_read": totals.pop("bytes_read") / items} if "bytes_read" in totals else {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common import statistics
 from harness.common.errors import RequestError
@@ -16,9 +17,6 @@ from harness.measure.drivers.acceptance import acceptance
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches, by_item, sums, thinned
 from harness.measure.drivers.refusals import counted, possible
 from harness.plan.registry import label
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class DecodingDriver(Driver):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common import statistics
 from harness.common.errors import RequestError
@@ -14,9 +15,6 @@ from harness.contracts.tasks import Measure
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches
 from harness.measure.drivers.refusals import counted, probable
 from harness.plan.registry import label
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ROUNDING = 1e-2  # nats by which a log-normaliser in float32 may be below the log-sum of some of its terms
 PROBABILITY = "log_prob_"  # begins the names of counters of `log_prob`

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common import statistics
 from harness.common.errors import RequestError
@@ -15,9 +16,6 @@ from harness.contracts.tasks import Measure
 from harness.measure.drivers.driver import Demand, Driver, Essence, by_item, sums, thinned
 from harness.measure.drivers.refusals import counted, probable
 from harness.plan.registry import label
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ABOVE_ONE = 1e-3  # by so much probabilities of one place may sum to more than 1, in float32 arithmetic
 PIECES, LONGEST_PIECE, WORDS = 20, 32, 256  # streams and their tokens that are looked at, words that are scored

@@ -7,10 +7,10 @@ from copy import copy, deepcopy
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from harness.common.bandwidth import weights_of
 from harness.common.errors import RequestError
 from harness.common.generate import Constraints, maximum_new_tokens
 from harness.contracts import GenerationModel
+from methods.bandwidth import weights_of
 from methods.decoding.engine.session import Engine
 
 Numbers = Literal["float32", "int8"]  # float32: the type of the model's weights, whatever it is

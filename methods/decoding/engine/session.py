@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from harness.common.bandwidth import Weights
+from methods.bandwidth import Weights
 
 if TYPE_CHECKING:
     import torch

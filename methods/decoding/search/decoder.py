@@ -72,7 +72,7 @@ class Decoder(EngineOptions, SequenceDecoding):
         return outputs
 
     def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
-        """Bytes of weights read for outputs that were decoded together (`harness.common.bandwidth`); None: unknown."""
+        """Bytes of weights read for outputs that were decoded together (`methods.bandwidth`); None: unknown."""
         if engine.weights is None:
             return None
         return engine.weights.once + engine.weights.each_pass * max(output.trace.iterations for output in outputs)

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import torch
 
-from harness.common.bandwidth import counted
 from harness.common.errors import RequestError
 from harness.common.generate import NOT_FINITE
 from harness.contracts import GenerationModel, Phases
+from methods.bandwidth import counted
 from methods.decoding.engine.generic import rotation_switch
 from methods.decoding.engine.session import Engine, Session
 from methods.ralmspec.core.speculation import Process, Step
@@ -76,7 +76,7 @@ class Generation(Process[S, T]):
 
     @abstractmethod
     def searched(self) -> float | None:
-        """Bytes of entries, vectors and encoders that the request has read (`harness.common.bandwidth`)."""
+        """Bytes of entries, vectors and encoders that the request has read (`methods.bandwidth`)."""
 
     def bytes_read(self) -> dict[str, float]:
         """The counter; empty where it is unknown."""

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.common.documents import articles
 from harness.common.errors import RequestError
-from harness.common.files import find_data
+from tasks.data.files import find_data
 from tasks.data.text import Source, Split, split_of
+from tasks.data.text.articles import articles
 
 _STEMS: dict[Split, tuple[str, ...]] = {
     "train": ("train",),

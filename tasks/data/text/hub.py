@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.common.documents import articles
 from harness.common.errors import RequestError, reason
 from tasks.data.text import Source, Split
+from tasks.data.text.articles import articles
 
 
 class HubAddress:

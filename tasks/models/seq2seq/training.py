@@ -23,11 +23,11 @@ import torch.nn.functional as F
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.sequences import edits
 from harness.common.training.loop import Plan, record, train, warmup_cosine
 from harness.common.training.optimizers import optimizer
 from harness.common.training.pairs import Pair, Pairs, length_batches, padded
 from harness.common.training.precision import fast_precision
+from tasks.metrics.spans import edits
 from tasks.models.pretrained.checkpoints import tokenizer_hash
 from tasks.models.seq2seq.causal import new_causal_module
 from tasks.models.seq2seq.copier import start_as_copier

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from harness.common.progress import Progress
-from harness.common.threads import one_thread
 from harness.contracts import TopK
 from tasks.data.sentences import END
 from tasks.models.beam_search import Clock, Hypothesis, Search, Softmax, beam_search
@@ -91,3 +92,16 @@ def full_softmax(model: Translator) -> Softmax:
         return TopK(ids, logits[ids], float(highest + np.log(np.exp(logits - highest).sum())))
 
     return topk
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch and for the loaded BLAS and OpenMP libraries (including numpy's); restored afterwards.
+    Compiled loops of numba are not affected: a method itself decides whether they run in parallel."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:
+        torch.set_num_threads(before)

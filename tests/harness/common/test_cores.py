@@ -5,7 +5,10 @@ import os
 import pytest
 import torch
 
-from harness.common import cores, threads
+from harness.common import cores
+from harness.common.training import loop
+from harness.common.training.loop import all_cores
+from tasks.models.translator.decoding import one_thread
 
 
 @pytest.mark.parametrize(
@@ -26,9 +29,9 @@ def test_without_a_quota_the_affinity_counts(tmp_path, monkeypatch):
     assert cores.usable_cores() == 3
 
 
-@pytest.mark.parametrize(("context", "inside"), [(threads.one_thread, 1), (threads.all_cores, 2)])
+@pytest.mark.parametrize(("context", "inside"), [(one_thread, 1), (all_cores, 2)])
 def test_threads_are_as_many_as_before_even_after_an_error(context, inside, monkeypatch):
-    monkeypatch.setattr(threads, "usable_cores", lambda: 2)
+    monkeypatch.setattr(loop, "usable_cores", lambda: 2)
     torch.set_num_threads(3)
     with pytest.raises(ZeroDivisionError), context():
         assert torch.get_num_threads() == inside

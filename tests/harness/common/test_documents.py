@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from harness.common.documents import articles, content_hash, count_words, word_pattern
+from harness.common.documents import content_hash, word_pattern
+from tasks.data.text.articles import articles, count_words
 
 WIKI = [" ", " = Cats = ", " ", " Cats <unk> . ", " ", " = = Food = = ", " ", " = 2 = ", " They eat . "]
 WIKI += [" ", " = Dogs = ", " ", " Bark . "]

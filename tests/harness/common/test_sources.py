@@ -237,7 +237,8 @@ TRAINED = {
     "tasks.models.translator.model": {"tasks.data.sentences", "tasks.models.folder"},
     "tasks.models.seq2seq.training": {
         "harness.common.sequences", "harness.common.training.optimizers", "harness.common.training.pairs",
-        "tasks.models.pretrained.checkpoints", "tasks.models.seq2seq.causal", "tasks.models.seq2seq.copier",
+        "tasks.metrics.spans", "tasks.models.pretrained.checkpoints", "tasks.models.seq2seq.causal",
+        "tasks.models.seq2seq.copier",
     },
 }  # fmt: skip
 

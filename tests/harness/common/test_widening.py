@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache, CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from harness.common.widening import narrow, widened
 from methods.aggressive.gad import Gad
 from methods.aggressive.iad import Iad
+from methods.bandwidth import weights_of
 from methods.decoding.search.beam import Beam
 from methods.decoding.search.greedy import Greedy
 

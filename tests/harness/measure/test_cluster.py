@@ -53,7 +53,7 @@ def cluster(toys, monkeypatch):
 
 def runner(folder, toys, heard=None, said=None):
     display = Display(Console(file=said or io.StringIO(), width=400), 3)
-    return ClusterRunner(folder, "cpu", toys, display, heard)
+    return ClusterRunner(folder, "cpu", toys, display, heard or running.Heard())
 
 
 def test_rows_are_those_of_this_machine_gathered_in_order_and_found_finished_again(toys, cluster, tmp_path):

@@ -3,6 +3,7 @@
 import gc
 import threading
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -230,7 +231,7 @@ def test_sides_take_turns_on_fresh_items_and_the_last_ones_come_again():
     assert all(len(pair["method_ns"]) == 2 and min(pair["method_ns"]) >= 1e6 for pair in sample.pairs)
     assert sample.alone == {"alone_ns": 5, "beside_ns": 7} and sample.again["baseline_ns"] == found["A"].again
     assert sample.varied["method_ns"] == found["B"].varied
-    assert ProcessSample.of(sample.as_dict()) == sample
+    assert ProcessSample.of(asdict(sample)) == sample
 
 
 def test_a_method_alone_is_timed_once_per_pass():

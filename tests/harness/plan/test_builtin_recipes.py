@@ -150,7 +150,7 @@ def literals(label):
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_fill_in_every_value_that_they_mention(name):
     """A literal that repeats a parameter's value would lie once the parameter changes."""
-    for spec in chain.from_iterable(map(RECIPES[name].cells_at, SCALES)):
+    for spec in chain(RECIPES[name].cells, *(scale.cells for scale in RECIPES[name].scales.values())):
         values = [value for given in stated(spec).values() for value in given]
         numbers = {float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)}
         words = {v.casefold() for v in values if isinstance(v, str) and v} | {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -19,7 +19,7 @@ HASHES = {"data": "d", "model": "m", "key": "k"}
 
 def simulated(machine, count, pairs, ratio):
     """Timing processes as a row has them."""
-    return [process.as_dict() for process in machine.cell(count, pairs, ratio)]
+    return [asdict(process) for process in machine.cell(count, pairs, ratio)]
 
 
 def row(processes, cell="method", **changes):

@@ -10,10 +10,10 @@ import pytest
 from harness.common.errors import CellFailedError, RequestError
 from harness.common.phases import NoPhases
 from harness.common.progress import Progress
-from harness.common.sequences import edits
 from harness.contracts.tasks import GoldOutput
 from methods.aggressive.forced import IadForced, blocks
 from methods.aggressive.iad import Iad, IadOptions
+from tasks.metrics.spans import edits
 
 QUIET = Progress(quiet=True)
 END = 2

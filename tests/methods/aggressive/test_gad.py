@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache, CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.generate import Constraints
@@ -21,6 +20,7 @@ from methods.aggressive import glancing, nar_training
 from methods.aggressive.gad import Gad, Nar
 from methods.aggressive.markov import MarkovHead, detach_head
 from methods.aggressive.nar import NarDrafter
+from methods.bandwidth import weights_of
 from methods.decoding.engine.engines import engine_of
 from methods.decoding.engine.selection import CANDIDATES
 from methods.decoding.search.decoder import Batch

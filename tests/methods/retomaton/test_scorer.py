@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache, CellArtifacts, SharedResults
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
+from methods.bandwidth import weights_of
 from methods.knnlm.scorer import KnnLm
 from methods.nearest.distances import exact_distances
 from methods.retomaton.scorer import BASES, RUNS, RetoMaton, runs

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.common.cache import Cache
-from harness.common.documents import count_words
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from tasks.data.streams import Selection, pieces, streams
 from tasks.data.text import Source, Split
+from tasks.data.text.articles import count_words
 from tasks.models.lm.training import trained_tokenizer
 
 QUIET = Progress(quiet=True)

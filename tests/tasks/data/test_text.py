@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.common.cache import Cache
-from harness.common.documents import articles, content_hash
+from harness.common.documents import content_hash
 from harness.common.errors import RequestError
 from tasks.data.text import SPLITS, split_hash, split_of
+from tasks.data.text.articles import articles
 from tasks.data.text.embedded import EmbeddedDocumentation, gather, unique
 from tasks.data.text.kinds import open_source
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.common.bandwidth import weights_of
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from methods.aggressive.iad import Iad
+from methods.bandwidth import weights_of
 from methods.decoding.engine.session import without
 from methods.decoding.peers.generate import (
     TransformersBeam,

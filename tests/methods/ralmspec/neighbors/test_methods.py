@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.bandwidth import weights_of
 from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
+from methods.bandwidth import weights_of
 from methods.knnlm import base
 from methods.knnlm.mixture import knn_distribution
 from methods.knnlm.scorer import KnnLm

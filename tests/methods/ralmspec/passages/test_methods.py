@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.bandwidth import weights_of
 from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases, PhaseTimer
 from harness.measure.drivers import DRIVERS
+from methods.bandwidth import weights_of
 from methods.ralmspec.passages.generation import IterativeRaLM
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
 

@@ -1,5 +1,5 @@
-"""What a step reads, and the share of the machine's memory bandwidth that this takes. Bytes read are counted, not
-measured, by the rule of docs/measuring.md ("What a step reads"). All experts of a mixture count."""
+"""What a step reads. Bytes are counted, not measured, by the rule of docs/measuring.md ("What a step reads"). All
+experts of a mixture count."""
 
 from __future__ import annotations
 
@@ -45,12 +45,6 @@ def counted(model: Any, passes: int, others: float = 0.0) -> dict[str, float]:
     """The counter `bytes_read` of forward passes of a model and `others`; empty if the model's weights are unknown."""
     weights = weights_of(model)
     return {} if weights is None else {"bytes_read": weights.each_pass * passes + others}
-
-
-def share(bytes_read: float | None, seconds: float | None, copy_gb_s: float | None) -> float | None:
-    """The share of the bandwidth of copying, `copy_gb_s` in 1e9 bytes a second, that reading so many bytes in so many
-    seconds takes; None where one is unknown."""
-    return bytes_read / seconds / copy_gb_s / 1e9 if bytes_read and seconds and copy_gb_s else None
 
 
 def _bytes(parameters: set[Any]) -> int:

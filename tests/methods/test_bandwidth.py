@@ -1,4 +1,4 @@
-"""What a model reads is the size of its parameters, and a share of bandwidth needs all three numbers."""
+"""What a model reads is the size of its parameters."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from harness.common.bandwidth import Weights, counted, share, weights_of
+from methods.bandwidth import Weights, counted, weights_of
 
 WIDTH, INNER, WORDS = 8, 12, 40
 LINEAR, NORM = WIDTH * WIDTH + WIDTH, 2 * WIDTH
@@ -55,8 +55,3 @@ def test_t5_projects_its_sources_once_too():
 def test_what_is_no_module_of_transformers_reads_nothing_known():
     assert weights_of(model(lambda ids: 0)) is None and weights_of(object()) is None
     assert counted(object(), 3, 10) == {}
-
-
-def test_the_share_of_bandwidth_needs_bytes_time_and_what_the_machine_copies():
-    assert share(2e9, 0.5, 8.0) == pytest.approx(0.5)
-    assert share(None, 0.5, 8.0) is share(2e9, None, 8.0) is share(2e9, 0.5, None) is None
