@@ -150,7 +150,7 @@ def _gpu() -> Check:
 def _data(roots: Sequence[Path]) -> list[Check]:
     """The folders of $HARNESS_DATA and the data sets in them."""
     if not roots:
-        text = "HARNESS_DATA is not set: scale mini needs none, small reads its folders, paper the hub"
+        text = "HARNESS_DATA is not set: scale mini needs none, small and parts of paper its folders"
         return [Check("data", "ok", text)]
     checks = []
     for root in roots:

@@ -78,7 +78,8 @@ OWN = (
     Metric("accepted_at_*", "accepted at position *", better="higher", kind="counter"),
     Metric("blocks_of_*", "iterations accepting * tokens or more, not twice as many", kind="counter"),
     Metric("multiply_adds", better="lower", kind="counter"),
-    # what an item reads, by `harness.common.bandwidth`
+    Metric("index_bytes", "index", "bytes", "lower", "memory"),
+    # what an item reads, by `methods.bandwidth`
     Metric("bytes_read", "bytes read an item", better="lower", kind="counter"),
     Metric("baseline_bytes_read", "bytes that the baseline reads an item", kind="counter"),
     Metric("bandwidth_share", "share of the bandwidth", kind="counter"),

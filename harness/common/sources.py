@@ -28,8 +28,8 @@ from typing import Any
 
 from harness.common.errors import RequestError
 
-# Modules of the harness that builders import and that cannot change what is built: they store, name, report, refuse
-# or set the number of threads. Parameters, data and seeds that pass through them are in an artifact's key.
+# Modules of the harness that builders import and that cannot change what is built: they store, name, report
+# or refuse. Parameters, data and seeds that pass through them are in an artifact's key.
 # `harness.common.training` is not one of them.
 FRAME = frozenset(
     {

@@ -9,7 +9,6 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from sysconfig import get_path, get_preferred_scheme
 
 from harness.common.errors import RequestError, unknown
 from harness.common.sources import ROOT
@@ -89,15 +88,13 @@ def published_folder() -> Path:
 
     Raises `RequestError` naming the places looked at.
     """
-    wheels = (get_path("data"), get_path("data", get_preferred_scheme("user")))  # where they put shared data
     places = [ROOT / "results" / "published", Path("results/published").absolute()]
-    places += [Path(wheel) / SHARED for wheel in wheels]
-    for place in places:
+    for place in (*places, *(above / SHARED for above in ROOT.parents)):  # the last: of a wheel, above its packages
         if place.is_dir():
             return place
     raise RequestError(
-        f"the published numbers are in neither {' nor '.join(map(str, dict.fromkeys(places)))}: install the package "
-        "again, or run the command from the top folder of a checkout"
+        f"the published numbers are in neither {' nor '.join(map(str, places))} nor a {SHARED} above: install the "
+        "package again, or run the command from the top folder of a checkout"
     )
 
 

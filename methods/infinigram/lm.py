@@ -45,7 +45,6 @@ class InfinigramLm(TokenScoring):
     measures = (
         Metric("lambda_sparse", kind="counter"),
         Metric("lambda_other", kind="counter"),
-        Metric("index_bytes", "index", "bytes", "lower", "memory"),
         Metric("table_bytes", "tables that shorten searches", "bytes", "lower", "memory"),
         Metric("bytes_per_token", "bytes a token", "bytes", "lower", "memory"),
         Metric("entries", kind="counter"),

@@ -32,7 +32,6 @@ class DatastoreMethod(DatastoreOptions):
         Metric("temperature", kind="counter"),
         Metric("entries", kind="counter"),
         Metric("datastore_bytes", "datastore", "bytes", "lower", "memory"),
-        Metric("index_bytes", "index", "bytes", "lower", "memory"),
         Metric("bytes_per_token", "bytes a token", "bytes", "lower", "memory"),
     )
 
