@@ -352,6 +352,9 @@ def test_what_a_softmax_method_counts_itself_is_told_of_both_sides_and_shared_by
     assert row.value("baseline_bandwidth_share") == pytest.approx(8e6 / 2e-3 / 16e9, rel=0.02)
     assert replace(row, device="cuda").value("bandwidth_share") is None
     assert replace(row, environment={}).value("bandwidth_share") is None
+    silent = replace(row, processes=[{**process, "sums": {}} for process in row.processes])
+    assert silent.value("bytes_read") is None and silent.value("bandwidth_share") is None
+    assert replace(row, processes=[]).value("bandwidth_share") is None  # bytes without a time
 
 
 def test_the_quality_pass_decodes_a_batch_at_a_time_and_says_how_far_it_is():
