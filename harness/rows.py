@@ -45,6 +45,7 @@ OWN = (
     Metric("open_s", "opening", "s", "lower", "time"),
     Metric("baseline_retrieval_share", kind="counter"),
     Metric("tokens_per_second", better="higher", kind="time"),
+    Metric("baseline_tokens_per_second", "baseline's tokens per second", better="higher", kind="time"),
     Metric("draft_ms", "drafting for each iteration", "ms", "lower", "time"),
     Metric("verify_ms", "verifying for each iteration", "ms", "lower", "time"),
     # how much was timed
@@ -363,6 +364,46 @@ def with_one_baseline(rows: Iterable[Row]) -> list[Row]:
                 )
                 objected[id(row)] = replace(row, objections=[*row.objections, words])
     return [objected.get(id(row), row) for row in found]
+
+
+def with_times_of_baselines(rows: Iterable[Row]) -> list[Row]:
+    """The rows of one table. One that was not timed and is the speed baseline of others of its column gets its time
+    next to one of them: the one whose timed answers are most often the baseline's."""
+    found = list(rows)
+    beside: dict[str, list[Row]] = {}
+    for row in found:
+        if row.speed_baseline and row.processes:
+            beside.setdefault(_side(row, row.speed_baseline), []).append(row)
+
+    def timed(row: Row) -> Row:
+        others = beside.get(_side(row, {"method": row.method, "params": row.params["method"]}), [])
+        if row.processes or row.status != "ok" or not others:
+            return row
+        chosen = max(others, key=lambda other: min(_equal_answers(process) for process in other.processes))
+        return replace(row, processes=[_of_baseline(process) for process in chosen.processes])
+
+    return [timed(row) for row in found]
+
+
+def _side(row: Row, method: Baseline) -> str:
+    return json.dumps([row.column, row.task, row.params["task"], method], sort_keys=True)
+
+
+def _equal_answers(process: Mapping[str, Any]) -> float:
+    return float((process.get("fidelity") or {}).get("exact_match") or 0.0)
+
+
+def _of_baseline(process: Mapping[str, Any]) -> dict[str, Any]:
+    """What a process timed of the baseline alone."""
+    sums, memory = process.get("sums") or {}, process.get("memory_mib")
+    tokens = sums.get("speed_baseline.tokens", sums.get("method.tokens") if _equal_answers(process) == 1 else None)
+    return {
+        "pairs": [{**pair, "method_ns": pair["baseline_ns"], "baseline_ns": None} for pair in process["pairs"]],
+        "open_s": {"method": (process.get("open_s") or {}).get("speed_baseline")},
+        "sums": {} if tokens is None else {"method.tokens": tokens},
+        "memory_mib": memory and {"method": memory.get("speed_baseline")},
+        "threads": process.get("threads"),
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -22,7 +22,7 @@ from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
 from harness.plan.registry import Registry
 from harness.plan.schema import Recipe
-from harness.rows import Row, by_cell, with_one_baseline
+from harness.rows import Row, by_cell, with_one_baseline, with_times_of_baselines
 from harness.show import published
 from harness.show.published import Number
 
@@ -91,7 +91,10 @@ def gathered(
         groups.setdefault((kind, row.machine), []).append(row)
     place = {cell.name: number for number, cell in enumerate(cells)}
     ordered = {
-        key: sorted(with_one_baseline(by_cell(group).values()), key=lambda row: place.get(row.cell, len(place)))
+        key: sorted(
+            with_times_of_baselines(with_one_baseline(by_cell(group).values())),
+            key=lambda row: place.get(row.cell, len(place)),
+        )
         for key, group in groups.items()
     }
     ours = ordered.pop((lead, machine))

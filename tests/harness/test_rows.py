@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.contracts.metrics import Metric, described
-from harness.rows import OWN, SCHEMA, Row, by_cell, metric_among, newest, repeats
+from harness.rows import OWN, SCHEMA, Row, by_cell, metric_among, newest, repeats, with_times_of_baselines
 from tests.harness import rows
 
 BASELINE = {"method": "lm", "params": {}}
@@ -114,6 +114,31 @@ def test_answers_are_as_close_as_demanded_or_not(comparison, value, faithful):
 
 
 # ------------------------------------------------------------ repeats
+
+
+def test_an_untimed_baseline_has_the_times_that_its_column_took_of_it():
+    ratios = {"tokens_per_second": {"of": {"method.tokens": 1}, "per": {"method": 1}}}
+    own, elsewhere, failed = (
+        rows.new_row(row="LM", method="lm", ratios=ratios, **other)
+        for other in ({}, {"column": "another"}, {"status": "failed"})
+    )
+    unlike, alike = answering(row(2.0, spread=0.0), 0.9), answering(row(3.0, spread=0.0), 1.0)
+    found = with_times_of_baselines([own, elsewhere, failed, unlike, alike])
+    assert found[1:] == [elsewhere, failed, unlike, alike]
+    assert found[0].value("latency_s") == pytest.approx(3 / 5)  # passes of 3 s, with five items each
+    assert found[0].value("tokens_per_second") == pytest.approx(90 / 9)
+    assert (found[0].decision, found[0].speedup) == (None, None)
+    (of_unlike, _) = with_times_of_baselines([own, unlike])
+    assert of_unlike.value("latency_s") == pytest.approx(2 / 5)
+    assert of_unlike.value("tokens_per_second") is None  # other outputs may have other lengths
+    (of_counted, _) = with_times_of_baselines([own, answering(unlike, 0.9, **{"speed_baseline.tokens": 60})])
+    assert of_counted.value("tokens_per_second") == pytest.approx(60 / 6)
+
+
+def answering(made: Row, equal: float, **sums: float) -> Row:
+    """The row with so many timed answers like its baseline's, and 90 tokens a process."""
+    more = {"fidelity": {"exact_match": equal}, "sums": {"method.tokens": 90, **sums}}
+    return replace(made, processes=[{**process, **more} for process in made.processes])
 
 
 def test_two_repeats_give_one_row_with_all_processes():

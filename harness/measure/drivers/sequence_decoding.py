@@ -29,6 +29,7 @@ class DecodingDriver(Driver):
     ratios: ClassVar[Mapping[str, Ratio]] = {
         **Driver.ratios,
         "tokens_per_second": Ratio({"method.tokens": 1}, per={"method": 1}),
+        "baseline_tokens_per_second": Ratio({"speed_baseline.tokens": 1}, per={"baseline": 1}),
         "draft_ms": Ratio({"method.draft": 1000}, per={"method.iterations": 1}),
         "verify_ms": Ratio({"method.verify": 1000}, per={"method.iterations": 1}),
     }
