@@ -319,7 +319,7 @@ def test_a_row_has_what_an_item_of_each_side_reads_where_it_is_counted(contract)
 
     assert driver.counters(answers(10.0, 30.0))["bytes_read"] == 20
     sums = driver.sums(both, None, {}, {"method": answers(10.0, 30.0), "speed_baseline": answers(100.0, 200.0)})
-    tokens = {} if contract == "token-scoring" else {"method.tokens": 4}
+    tokens = {} if contract == "token-scoring" else {"method.tokens": 4, "speed_baseline.tokens": 4}
     assert sums == {"method.bytes_read": 20, "speed_baseline.bytes_read": 150} | tokens
     ratios = {name: asdict(ratio) for name, ratio in driver.ratios.items()}
     row = with_samples(new_row(ratios=ratios), 2.0)
@@ -335,6 +335,7 @@ def test_a_row_has_what_an_item_of_each_side_reads_where_it_is_counted(contract)
     if tokens:  # of each process's calls, however many passes it made
         seconds = sum(sum(pair["method_ns"]) for pair in row.processes[0]["pairs"]) / 1e9
         assert row.value("tokens_per_second") == pytest.approx(4 / seconds, rel=0.05)
+        assert row.value("baseline_tokens_per_second") == pytest.approx(4 / seconds / 2, rel=0.05)
 
 
 def test_what_a_softmax_method_counts_itself_is_told_of_both_sides_and_shared_by_the_time_that_it_takes():
