@@ -9,12 +9,17 @@ from weakref import WeakKeyDictionary
 
 
 class Weights(NamedTuple):
-    """Bytes of a model's parameters. once: those read once for each batch of sources, of the encoder and for the keys
-    and values of its outputs; 0 for a causal model. each_pass: those read in every forward pass, of decoder and output
-    layer."""
+    """Bytes of a model's parameters. encoder, sources: those read once for each batch of sources, of the encoder and
+    for the keys and values of its outputs; 0 for a causal model. each_pass: those read in every forward pass, of
+    decoder and output layer."""
 
-    once: int
+    encoder: int
+    sources: int
     each_pass: int
+
+    @property
+    def once(self) -> int:
+        return self.encoder + self.sources
 
 
 _OF_SOURCES = re.compile(r"(encoder_attn|EncDecAttention)\.[kv]")  # a decoder's projections of encoded sources
@@ -33,11 +38,12 @@ def weights_of(model: Any) -> Weights | None:
         embeddings = [part for part in parts.modules() if isinstance(part, torch.nn.Embedding)]
         tables = {weight for part in embeddings for weight in part.parameters()}
         encoder = set(parts.get_encoder().parameters()) if parts.config.is_encoder_decoder else set()
-        encoder |= {weight for name, weight in parts.named_parameters() if _OF_SOURCES.search(name)}
+        sources = {weight for name, weight in parts.named_parameters() if _OF_SOURCES.search(name)}
         stack = parts.get_decoder() if parts.config.is_encoder_decoder else parts
         head = getattr(stack, "output_projection", None) or parts.get_output_embeddings()  # the former in FSMT
-        decoder = {*parts.parameters()} - encoder - tables | {*(head.parameters() if head is not None else ())}
-        _known[module] = Weights(_bytes(encoder - tables), _bytes(decoder))
+        decoder = {*parts.parameters()} - encoder - sources - tables
+        decoder |= {*(head.parameters() if head is not None else ())}
+        _known[module] = Weights(_bytes(encoder - tables), _bytes(sources), _bytes(decoder))
     return _known[module]
 
 

@@ -17,10 +17,10 @@ from harness.plan.registry import task
 from tasks.bases.language_model import LanguageModelOptions
 from tasks.bases.parameters import Positive
 from tasks.bases.pool import enough
-from tasks.bases.serving import drawn
+from tasks.bases.serving import beginnings, check_window, drawn
 from tasks.data.files import find_file
 from tasks.data.json_lines import json_lines
-from tasks.data.streams import Selection, streams
+from tasks.data.streams import Selection, Streams, streams
 from tasks.data.text.kinds import open_source
 from tasks.metrics.repetition import repetition
 
@@ -77,38 +77,31 @@ class CausalGeneration(LanguageModelOptions, Task):
 
     def prepare(self, context: Context, progress: Any) -> DecodingSetting:
         """Raises `RequestError` when data or model are missing, or prompt and output do not fit the model's window."""
-        from tasks.models.pretrained.generation import TextGenerator
-
         cache = Cache(context.cache)
         text = open_source(self.source, self.dataset, context.data, cache)
         self.generator = self.text_generator(text, context, cache, progress)
         if self.assistant is not None:
-            self.generator.assistant = TextGenerator.load(
-                self.assistant, device=context.device, dtype=self.dtype, cache=cache
-            )
-        reader = cast("CausalLM", self.generator.language_model)
-        if self.prompt_tokens + self.limit > self.generator.window:
-            raise RequestError(
-                f"prompt_tokens={self.prompt_tokens} and limit={self.limit} exceed the model's window of "
-                f"{self.generator.window}; lower one"
-            )
+            self.generator.assistant = self.text_generator(text, context, cache, progress, "assistant")
+        check_window(self.prompt_tokens, self.limit, self.generator.window)
         if self.prompts == "text":
-            pieces = streams(text, "test", reader, Selection(piece=2 * self.prompt_tokens), cache, progress)
-            every = [piece[: self.prompt_tokens].tolist() for piece in pieces if len(piece) >= self.prompt_tokens]
+            every, _ = beginnings(text, self.generator, self.prompt_tokens, cache, progress)
         else:
             every = self._spec_bench(context, self.generator)
-        chosen = drawn(every, max(self.evaluation, enough(self.timed)), context.seed)
-        if not chosen:
-            place = f"the test split of {text.name}" if self.prompts == "text" else self.file
-            raise RequestError(f"no prompt of {self.prompt_tokens} tokens in {place}; lower prompt_tokens")
+        sample = max(self.timed, self.batch)
+        chosen = drawn(every, max(self.evaluation, enough(sample)), context.seed)
         evaluated = chosen[: self.evaluation]
         indexed = Selection(tokens=self.reference_tokens, seed=context.seed)
+
+        def reference() -> Streams:
+            reader = cast("CausalLM", self.generator.language_model)
+            return streams(text, "train", reader, indexed, cache, progress)
+
         return DecodingSetting(
             model=self.generator,
-            reference=lambda: streams(text, "train", reader, indexed, cache, progress),
+            reference=reference,
             evaluation=evaluated,
             timed=chosen,
-            sample=min(max(self.timed, self.batch), len(chosen)),
+            sample=min(sample, len(chosen)),
             limit=self.limit,
             batch=self.batch,
             hashes={"data": digest(chosen), "model": self.generator.hash, **self._files()},
@@ -147,10 +140,18 @@ class CausalGeneration(LanguageModelOptions, Task):
     def _spec_bench(self, context: Context, generator: TextGenerator) -> list[list[int]]:
         file = find_file(self.file, context.data)
         rows = [row for _, row in json_lines(file)]
-        known = sorted({row["category"] for row in rows})
+        try:
+            turns = [(str(row["category"]), str(row["turns"][0])) for row in rows]
+        except (TypeError, KeyError, IndexError) as error:
+            raise RequestError(
+                f"{file} has a line that is no object with category and turns; fetch it again"
+            ) from error
+        known = sorted({category for category, _ in turns})
         if unknown := [name for name in self.categories if name not in known]:
             raise RequestError(f"{file} has no category {unknown[0]!r}; it has {', '.join(known)}")
-        texts = [row["turns"][0] for row in rows if not self.categories or row["category"] in self.categories]
+        texts = [text for category, text in turns if not self.categories or category in self.categories]
+        if not texts:
+            raise RequestError(f"{file} has no prompt; fetch it again, or name another by task.file")
         return generator.prompts(texts, self.prompt_tokens, self._in_template())
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:

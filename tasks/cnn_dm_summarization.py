@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from harness.common.cache import Cache
+from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale
 from harness.plan.registry import task
@@ -30,9 +31,10 @@ class CnnDmSummarization(DistilledTask):
     """Parameters: those of `DistilledTask`, and
 
     source: `hub` takes articles and training pairs from the data set `dataset`; `folder` takes all articles of the
-    JSON-lines `files` as test set, and trains on leads of the documents of `text` and of parts of them; `embedded`
-    takes leads of Python's documentation for both. body_words, lead_words: longest body and lead in training. Longer
-    articles are cut to the model's positions.
+    JSON-lines `files` as test set (the default has 200 of the data set's training articles, which published summarisers
+    have seen), and trains on leads of the documents of `text` and of parts of them; `embedded` takes leads of Python's
+    documentation for both. body_words, lead_words: longest body and lead in training. Longer articles are cut to the
+    model's positions.
     """
 
     measures = (
@@ -74,13 +76,24 @@ class CnnDmSummarization(DistilledTask):
         return Items([article for article, _ in pairs], [summary for _, summary in pairs], label)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of articles. Long articles are cut; the tokens that end a text are kept."""
-        prompts = [self.prompt.replace("{source}", text) for text in texts]
-        longest = self.generator.longest_source
-        encoded: list[list[int]] = self.generator.tokenizer(
-            prompts, truncation=longest is not None, max_length=longest
-        )["input_ids"]  # fmt: skip
-        return encoded
+        """Ids of articles in the prompt. Long articles are cut, so that the whole prompt and, of a causal model, the
+        output fit."""
+        encode, tokenizer, longest = super().ids, self.generator.tokenizer, self.generator.longest_source
+        encoded = encode(texts)
+        if longest is None:
+            return encoded
+        room = longest - self.limit * (self.generator.kind == "causal")
+        without = len(encode([""])[0])
+        if room <= without:
+            raise RequestError(f"prompt and limit={self.limit} leave no room for an article in {longest} tokens")
+
+        def cut(text: str) -> list[int]:
+            article = tokenizer(text, add_special_tokens=False)["input_ids"][: room - without]
+            while len(ids := encode([tokenizer.decode(article)])[0]) > room:
+                article = article[: room - len(ids)]
+            return ids
+
+        return [ids if len(ids) <= room else cut(text) for text, ids in zip(texts, encoded, strict=True)]
 
     def encoded(self, items: Items) -> list[list[int]]:
         whole, encoded = super().ids(items.sources), self.ids(items.sources)

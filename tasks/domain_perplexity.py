@@ -54,8 +54,8 @@ class DomainPerplexity(WikitextPerplexity):
         both = sides("domain_languages", self.domain_languages)
         return OneSide(open_parallel(self.domain_source, self.domain, *both, context.data, self.domain_test))
 
-    def model_place(self, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
-        place, name = super().model_place(context, cache, progress)
+    def model_place(self, asked: Source, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
+        place, name = super().model_place(asked, context, cache, progress)
         if not self.fine_tuned:
             return place, name
         from tasks.models.lm.finetuning import FineTuning, fine_tuned

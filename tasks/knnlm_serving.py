@@ -11,7 +11,7 @@ from harness.common.progress import Progress
 from harness.contracts.tasks import Context, RetrievalSetting, Scale
 from harness.plan.registry import task
 from tasks.bases.parameters import Positive
-from tasks.bases.serving import ServingTask
+from tasks.bases.serving import ServingTask, check_window
 from tasks.data.streams import Selection, joined, streams
 from tasks.data.text.kinds import open_source
 
@@ -62,7 +62,7 @@ class KnnLmServing(ServingTask):
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
         model = self.text_generator(source, context, cache, progress)
-        self.check_window(self.prompt_tokens, model.window)
+        check_window(self.prompt_tokens, self.limit, model.window)
         reader = cast("CausalLM", model.language_model)  # streams begin as in the token-scoring tasks
         seed = context.seed
         every = Selection(tokens=self.reference_tokens, seed=seed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,8 +43,9 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
     """Parameters: those of `SlidingWindowOptions` and of `LanguageModelTask`.
 
     Layer and contexts are float32 for any dtype; a layer without bias gets a bias of zeros. contexts, evaluation:
-    tokens of seeded pieces of the train and the test split, as many windows long in both (`piece_windows`). Between two
-    timed calls the model, without its output layer, reads one token of the test text (in each of `batch` texts).
+    tokens of the train and of the test split, in pieces drawn with `seed`; pieces of both have the same number of
+    windows (`piece_windows`). Between two timed calls the model, without its output layer, reads one token of the test
+    text (in each of `batch` texts).
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -54,6 +56,10 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
 
     contexts: Positive = 200_000
 
+    def __post_init__(self) -> None:
+        SlidingWindowOptions.__post_init__(self)
+        LanguageModelTask.__post_init__(self)
+
     def prepare(self, context: Context, progress: Any) -> SoftmaxSetting:
         """Raises `RequestError` when text or model are not found, or the model's logits are not its output layer's."""
         cache = Cache(context.cache)
@@ -61,7 +67,8 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
         splits: dict[Split, str] = {split: split_hash(source, split, cache) for split in ("train", "test")}
         # for a model trained here this imports torch, even if the cache has the model
         place, name = self.place(source, context, cache, progress)
-        folder = find(place, cache).folder
+        found = find(place, cache)
+        folder = found.folder
         key = {
             "splits": splits, "weights": weights_hash(folder, cache), "tokenizer": tokenizer_hash(folder),
             "config": hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()[:20],
@@ -82,7 +89,8 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
             return transformer_steps(model, ids, self.batch)
 
         hashes = {"data": splits["test"], "training_data": splits["train"]}
-        return self.setting(arrays, source.name, hashes, between)
+        setting = self.setting(arrays, source.name, hashes, between)
+        return replace(setting, facts={**setting.facts, "model": name, **found.facts})
 
     def _write(self, folder: Path, model: CausalLM, source: Source, cache: Cache, progress: Any) -> None:
         """Contexts and next tokens of both splits, and the layer. `test_perplexity` is per token."""
@@ -113,17 +121,15 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
         write_layer(
             folder,
             model.module.get_output_embeddings(),
-            model=model.name,
             window=model.window,
             stride=model.stride,
             training_contexts=sizes["train"],
             test_perplexity=float(np.exp(-np.concatenate(log_probs).mean(dtype=np.float64))),
             model_hash=model.hash,
-            **model.facts,
         )
 
 
 def piece_windows(tokens: int, window: int) -> int:
-    """Windows of a piece of text, 1 to 4: as many as leave 16 pieces in `tokens`, so that few tokens are still of many
-    articles."""
+    """Windows of a piece of text, 1 to 4: the most for which `tokens` still gives 16 pieces, so that even a few tokens
+    come from many articles."""
     return min(PIECE_WINDOWS, max(1, tokens // (PIECES * window)))

@@ -19,10 +19,11 @@ from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, RetrievalSetting, Scale
 from harness.plan.registry import task
 from tasks.bases.parameters import Positive
-from tasks.bases.serving import MEASURES, ServingTask, drawn
+from tasks.bases.serving import MEASURES, ServingTask, check_window, drawn
+from tasks.data.decontamination import Whole
 from tasks.data.passages import passages
 from tasks.data.questions import SETS, questions
-from tasks.data.text import SPLITS, Source
+from tasks.data.text import Source
 from tasks.data.text.kinds import open_source
 from tasks.data.tokens import token_ids
 
@@ -94,14 +95,14 @@ class QaLatency(ServingTask):
         model = self.text_generator(training, context, cache, progress)
         held_out = DOCUMENTATION in self._sets or self.source != "folder"
         knowledge = passages(
-            [(source, ("train",) if held_out else SPLITS) for source in sources], cache,
+            [source if held_out else Whole(source) for source in sources], cache,
             words=self.passage_words, stride=self.passage_stride, progress=progress,
         )  # fmt: skip
         asked = self._prompts(context, sources[0], model.tokenizer)
         front = [] if model.added_start is None else [model.added_start]
         prompts = [[*front, *prompt] for prompt, _ in asked]
         self._answers = [answers for _, answers in asked[: self.evaluation]]
-        self.check_window(max(map(len, prompts)), model.window)
+        check_window(max(map(len, prompts)), self.limit, model.window)
         evaluated = prompts[: self.evaluation]
         return self.setting(
             model,

@@ -100,13 +100,13 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         cache = Cache(context.cache)
         source = self.text(context, cache)
         asked = self.further_text(self.held_out, source, context, cache) if self.held_out else source
-        model = self.load(*self.model_place(context, cache, progress), context, cache)
+        model = self.load(*self.model_place(asked, context, cache, progress), context, cache)
         piece = self.piece_windows * model.window
         seed = context.seed
         filtered, own = self.further(asked, source, context, cache), Decontaminated(source, [asked])
         kept = own if self.decontaminated else source
         texts = [*([kept] if self.own_text else []), *filtered.values()]
-        knowledge = Joined(texts) if filtered else source
+        knowledge = Joined(texts) if filtered or (self.decontaminated and asked is not source) else source
         selection = Selection(tokens=self.reference_tokens, seed=seed)
         reference = streams(knowledge, "train", model, selection, cache, progress)
         validation = streams(asked, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)
@@ -158,9 +158,11 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         }
         return {name: Decontaminated(one, [asked]) for name, one in found.items()} if self.decontaminated else found
 
-    def model_place(self, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
-        """Folder or hub id of the model, and its name."""
-        return self.place(open_source(self.source, self.dataset, context.data, cache), context, cache, progress)
+    def model_place(self, asked: Source, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
+        """Folder or hub id of the model, and its name. asked: the held-out text."""
+        training = open_source(self.source, self.dataset, context.data, cache)
+        held_out = None if asked.name == training.name else asked
+        return self.place(training, context, cache, progress, held_out)
 
     def metrics(self, setting: TokenScoringSetting, answers: Sequence[TokenScores]) -> dict[str, Measure]:
         return perplexity([answer.log_probs for answer in answers], setting.words, setting.bytes)

@@ -36,7 +36,7 @@ THREAD_VARIABLES = (
 LIBRARIES = (
     "torch", "transformers", "tokenizers", "datasets", "faiss-cpu", "faiss-gpu", "faiss-gpu-cu12", "numpy",
     "numba", "scipy", "scikit-learn", "bm25s", "ctranslate2", "economize", "arctic-inference", "infini-gram",
-    "tokengrams", "xllamacpp", "ray",
+    "tokengrams", "xllamacpp", "gguf", "ray",
 )  # fmt: skip
 NUMBERS = {  # of a processor, by their names in /proc/cpuinfo on x86 and on ARM
     "vendor": ("vendor_id", "CPU implementer"), "family": ("cpu family", "CPU architecture"),

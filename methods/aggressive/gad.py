@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class BlockOptions(DrafterOptions):
-    """block: k, the tokens drafted at a time. confidence: a block ends before the token that would bring its
-    probability below this; the first token always stays. Its probability is the product of its tokens' probabilities,
-    each among the 16 best of its mask. (DSpark, Cheng et al., 2026, learns a head for this.) Further parameters: see
+    """block: k, the tokens drafted at a time. confidence: a block ends before the token that would bring the block's
+    probability (the product of its tokens' probabilities, each among the 16 best of its mask) below this; the first
+    token always stays. (DSpark, Cheng et al., 2026, learns a head for this.) Further parameters: see
     `DrafterOptions`."""
 
     block: Annotated[int, Field(ge=1)] = 25
@@ -113,20 +113,20 @@ class NarDecoder(BlockOptions, Decoder):
             raise RequestError(f"block = {self.block} is longer than any output may be ({limit} tokens): give less")
         return super().decode(model, sources, limit, phases)
 
-    def drafter(self, batch: Batch, phases: Phases) -> NarDrafter:
-        """The drafter of this batch."""
-        model, engine, encoded = batch.model, self._drafting_engine, batch.encoded
+    def drafter(self, batch: Batch, phases: Phases, session: Session | None = None) -> NarDrafter:
+        """The drafter of this batch. session: the batch's, if the drafter's engine opened it."""
         with phases("encode_drafter"):
-            if self.own_encoder and self.engine_of(model) is not engine:
-                encoded = engine.encode(encoded.sources)
-            return NarDrafter(engine, encoded, self.block, batch, self._head, self.confidence)
+            if session is None:
+                engine = self._drafting_engine
+                encoded = engine.encode(batch.encoded.sources) if self.own_encoder else batch.encoded
+                session = engine.open(encoded, batch.limits)
+            return NarDrafter(session, self.block, batch, self._head, self.confidence)
 
 
 @method(
     "gad", contract="sequence-decoding", baseline="greedy", needs=("training-pairs",),
     summary="a non-autoregressive drafter's blocks, verified at once",
 )  # fmt: skip
-@dataclass(kw_only=True)
 class Gad(NarDecoder, DraftingDecoder):
     """The output equals that of greedy decoding (GAD), or nearly (GAD++).
 
@@ -146,11 +146,8 @@ class Gad(NarDecoder, DraftingDecoder):
         return self.beta == 1 or self.tau == 0
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
-        drafter = self.drafter(batch, phases)
-        if self.lossless:
-            draft_and_verify(session, batch, drafter, phases, exactly)
-        else:
-            draft_and_verify(session, batch, drafter, phases, self._accepts, depth=max(2, self.beta))
+        accepts, depth = (exactly, 2) if self.lossless else (self._accepts, max(2, self.beta))
+        draft_and_verify(session, batch, self.drafter(batch, phases), phases, accepts, depth)
 
     def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
         """The verifier's weights, and the drafter's in each iteration with a draft."""
@@ -158,7 +155,8 @@ class Gad(NarDecoder, DraftingDecoder):
         if verifier is None or drafter is None:
             return None
         drafts = max(sum(map(bool, output.trace.drafts)) for output in outputs)
-        return verifier + drafter.once * self.own_encoder + drafter.each_pass * drafts
+        once = drafter.once if self.own_encoder else drafter.sources
+        return verifier + once + drafter.each_pass * drafts
 
     def _accepts(self, drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
         best = list(ids[: self.beta])
@@ -174,7 +172,6 @@ class Gad(NarDecoder, DraftingDecoder):
     "nar", contract="sequence-decoding", baseline="greedy", needs=("training-pairs",),
     summary="the non-autoregressive drafter of GAD alone, nothing verified",
 )  # fmt: skip
-@dataclass(kw_only=True)
 class Nar(NarDecoder):
     """Concatenated blocks of the drafter, until a block has an end token or no position is left. An iteration is a
     block. Parameters: see `BlockOptions`."""
@@ -194,7 +191,7 @@ class Nar(NarDecoder):
         return super().read(self._drafting_engine, outputs)  # which may share the verifier's encoder
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
-        drafter = self.drafter(batch, phases)
+        drafter = self.drafter(batch, phases, session if self.own_encoder else None)
         ends, active = set(batch.model.eos_ids), list(range(len(batch.outputs)))
         while active:
             with phases("draft"):

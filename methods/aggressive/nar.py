@@ -9,7 +9,7 @@ import torch
 from methods.aggressive.markov import Tables
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.engine.selection import likeliest
-from methods.decoding.engine.session import Encoded, Engine
+from methods.decoding.engine.session import Session
 from methods.decoding.search.decoder import Batch
 
 
@@ -17,11 +17,9 @@ class NarDrafter(Drafter):
     """Fills a block of masks for all outputs in one pass of the drafter's decoder. Tokens that the model's generation
     configuration forbids, given the tokens before them, are never drafted."""
 
-    def __init__(
-        self, engine: Engine, encoded: Encoded, block: int, batch: Batch, head: Tables, confidence: float = 0.0
-    ) -> None:  # fmt: skip
-        """encoded: the sources, encoded in the drafter's width. head, confidence: see `BlockOptions`."""
-        self.session = engine.open(encoded, batch.limits)
+    def __init__(self, session: Session, block: int, batch: Batch, head: Tables, confidence: float = 0.0) -> None:
+        """session: the drafter's, over the batch's sources. head, confidence: see `BlockOptions`."""
+        self.session = session
         self.block, self.batch, self.confidence = block, batch, confidence
         self.before, self.after = head
         self.one_by_one = self.after.size > 0 or confidence > 0 or batch.constraints.by_position

@@ -25,7 +25,6 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.common.files import digest
-from harness.common.progress import Progress
 from harness.common.training.loop import Plan, record, train, warmup_cosine
 from harness.common.training.optimizers import Name, optimizer
 from harness.common.training.pairs import Pairs, length_batches
@@ -91,7 +90,7 @@ def fit_drafter(
 
 
 def _hash(pairs: TrainingPairs) -> str:
-    """Hash of the pairs' ids. `Pairs` on disk have it stored."""
+    """Hash of the pairs' ids; of `Pairs` on disk from their arrays, without reading each pair."""
     return pairs.hash if isinstance(pairs, Pairs) else digest([list(map(list, pair)) for pair in pairs])
 
 
@@ -194,7 +193,7 @@ def _train(model: GenerationModel, pairs: TrainingPairs, options: DrafterOptions
         module, lambda drafter, batch: glancing_loss(drafter, batch, mask, encoder), batches,
         optimizer(options.optimizer, module, options.learning_rate, 0.01, (0.9, 0.98)), plan,
         evaluate=(lambda drafter: judged(drafter, 0.0)[0]) if unseen else None,
-        checkpoint=checkpoint, progress=Progress(),
+        checkpoint=checkpoint,
     )  # fmt: skip
     agreed = {
         name: judged(module, empty)[1] for name, empty in (("tokens_agreed", 0.0), ("tokens_agreed_at_first", 1.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from numpy.typing import NDArray
@@ -29,12 +28,11 @@ BACK = 32  # tokens before a prompt's end at which blocks begin
 
 
 @analysis("block-pass", summary="time of a pass over several tokens, in steps of one token")
-@dataclass(kw_only=True)
 class BlockPass(EngineOptions, TimedAnalysis):
     """Tokens in one pass (the method) and one by one (the baseline), each with the logits after it, as drafts are
-    verified. An item is an evaluation prompt. The block begins 32 tokens before its end (`tokens` before it, if that is
-    more), what is before it is in the cache: blocks of up to 32 tokens are compared on the same prompts. Of an
-    encoder-decoder the block is the beginning of the source.
+    verified. An item is an evaluation prompt. The block begins 32 tokens before the prompt's end, or `tokens` before it
+    if that is more; what precedes it is in the cache. So blocks of up to 32 tokens are compared on the same prompts. Of
+    an encoder-decoder the block is the beginning of the source.
 
     tokens: of a block. prompts: of a timed pass. engine: see `EngineOptions`.
     """
@@ -61,7 +59,8 @@ class BlockPass(EngineOptions, TimedAnalysis):
         `shared_engine` refuses."""
         self.open(setting, artifacts)
         if not self._sources:
-            raise RequestError(f"no prompt has more than {self._back} tokens; give longer prompts, or lower tokens")
+            lower = ", or lower tokens" if self._back == self.tokens else ""
+            raise RequestError(f"no prompt has more than {self._back} tokens; give longer prompts{lower}")
         vocabulary = self._session(self._sources[0])[0].vocabulary
         if max(map(max, self._sources)) >= vocabulary:
             raise RequestError(f"a source has ids that the decoder of {setting.model.name} does not know")

@@ -21,13 +21,13 @@ from harness.contracts import Artifacts, Decoded, GenerationModel, OutputLayer, 
 from harness.contracts.metrics import Metric
 from harness.plan.parameters import declared
 from harness.plan.registry import Registry, method
-from methods.decoding.drafting.decoder import gap_of_best
+from methods.decoding.drafting.decoder import DraftingDecoder, gap_of_best
 from methods.decoding.drafting.verification import draft_and_verify
 from methods.decoding.engine.session import Engine, Session
 from methods.decoding.search.best import check_finite
 from methods.decoding.search.decoder import Batch, Decoder
 from methods.decoding.search.greedy import decode_greedily
-from methods.softmax.candidates import CandidateSets
+from methods.softmax.candidates import COUNTERS, CandidateSets
 
 if TYPE_CHECKING:
     import torch
@@ -46,15 +46,12 @@ if TYPE_CHECKING:
 class Head(Decoder):
     """screen: a method of contract `softmax-screening` that scores candidate words; knobs: its parameters. exact:
     verify `block` words at a time, so that outputs are greedy decoding's; else the best candidate is the next word.
-    contexts: of reference text that the screen learns from; written: at most, of the model's own text. seed: draws the
-    pieces of text, and is the screen's unless `knobs` has one.
+    contexts, written: about how many contexts the screen learns from: of reference text, and (fewer where outputs end
+    early) of text that the model writes itself; both are rounded up to whole pieces. seed: draws the pieces of text,
+    and is the screen's unless `knobs` has one.
     """
 
-    measures: ClassVar[tuple[Metric, ...]] = (
-        Metric("drafted", "drafted tokens", kind="counter"),
-        Metric("near_ties", better="lower", kind="counter"),
-        Metric("mean_candidates", "candidates a context", better="lower", kind="counter"),
-    )
+    measures: ClassVar[tuple[Metric, ...]] = (*DraftingDecoder.measures, *COUNTERS)
 
     screen: str = "two-sided"
     knobs: dict[str, Any] = Field(default_factory=dict)
@@ -68,8 +65,8 @@ class Head(Decoder):
         target = Registry().resolve("method", self.screen)
         if not (isinstance(target, type) and issubclass(target, CandidateSets)):
             raise RequestError(
-                f"screen={self.screen!r} finds no candidate words; two-sided, flashhead, shortlist, l2s, "
-                "spherical-kmeans, fgd, svd-softmax, quantized and pq do"
+                f"screen={self.screen!r} finds no candidate words; take another method of softmax-screening, but not "
+                "exact or adaptive-softmax"
             )
         seed = {"seed": self.seed} if "seed" in declared(target) else {}
         self._screen: CandidateSets = target(**{**seed, **self.knobs})
@@ -101,6 +98,8 @@ class Head(Decoder):
             "written": self.written, "seed": self.seed,
         }  # fmt: skip
         folder = artifacts.build("head-contexts", key, build)
+        if self._screen.random_fit and "seed" not in declared(type(self._screen)):
+            artifacts.salt["seed"] = self.seed  # each of several fits has its own
         self._screen.fit(
             layer_of(model), np.load(folder / "contexts.npy"), np.load(folder / "targets.npy"), artifacts
         )  # fmt: skip

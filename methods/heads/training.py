@@ -59,7 +59,7 @@ def training_contexts(
 def _pieces(reference: Streams, size: int, count: int, rng: np.random.Generator) -> list[list[int]]:
     """`count` pieces of `size` tokens at random places; fewer where the text is shorter."""
     starts = [
-        (number, place) for number, stream in enumerate(reference) for place in range(0, len(stream) - size, size)
+        (number, place) for number, stream in enumerate(reference) for place in range(0, len(stream) - size + 1, size)
     ]
     chosen = rng.permutation(len(starts))[:count]
     return [reference[number][place : place + size].tolist() for number, place in (starts[n] for n in chosen)]

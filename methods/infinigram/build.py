@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from harness.common.cores import usable_cores
@@ -166,13 +167,7 @@ def _abandoned(partial: Path, host: str) -> bool:
 
 def _running(process: str) -> bool:
     """Whether a process with this id runs."""
-    try:
-        os.kill(int(process), 0)
-    except (ValueError, OverflowError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    return process.isdecimal() and psutil.pid_exists(int(process))
 
 
 def _tokenizer_in(folder: Path, write: Callable[[Path], object] | None) -> dict[str, Any]:
@@ -256,30 +251,28 @@ def _plan(
 ) -> tuple[list[int], int]:
     """The cuts of `_cuts`, and how many shards are sorted at a time. limit: bytes, by default `FREE` of the memory."""
     size = np.dtype(token_type(vocabulary_size)).itemsize
-    if limit is None and (free := memory()["available"]) is not None:
-        limit = int(FREE * free)
+    limit = int(FREE * memory()["available"]) if limit is None else limit
     table = TABLE[size] * vocabulary_size
     cuts = _cuts(offsets, shards, limit, longest, PEAK[size], table)
     largest = PEAK[size] * max(int(offsets[last] - offsets[first]) for first, last in pairwise(cuts)) + table
-    together = usable_cores() if limit is None else min(max(1, limit // max(largest, 1)), usable_cores())
-    return cuts, together
+    return cuts, min(max(1, limit // largest), usable_cores())
 
 
-def _cuts(offsets: NDArray[np.int64], shards: int, limit: int | None, longest: int, peak: int, table: int) -> list[int]:
+def _cuts(offsets: NDArray[np.int64], shards: int, limit: int, longest: int, peak: int, table: int) -> list[int]:
     """First document of each shard, then the number of documents. Shards have about equal lengths; if these would be
     too long or need more memory than `limit`, each shard takes as many documents as fit. longest: tokens of a document.
     peak: bytes per token. table: bytes for each shard."""
     documents = len(offsets) - 1
     if shards > documents:
         raise RequestError(f"{shards} shards for {documents} documents: a shard needs one or more; give fewer shards")
-    if limit is not None and limit < peak * longest + table:
+    if limit < peak * longest + table:
         raise RequestError(
             f"memory_limit = {limit} bytes is too little for the longest document of {longest} tokens: give "
             f"{peak * longest + table} or more (by default it is half of the free memory)"
         )
     if longest > LONGEST_SHARD:
         raise RequestError(f"a document of {longest} tokens is too long for a shard of {LONGEST_SHARD}: cut it")
-    room = LONGEST_SHARD if limit is None else min((limit - table) // peak, LONGEST_SHARD)
+    room = min((limit - table) // peak, LONGEST_SHARD)
     cuts = _equal(offsets, shards)
     if max(int(offsets[last] - offsets[first]) for first, last in pairwise(cuts)) <= room:
         return cuts

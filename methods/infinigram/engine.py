@@ -138,7 +138,7 @@ class Engine:
             grouped.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
         in_parallel(part, len(totals), least=256)
-        if len(totals) and totals.min() < 0:  # only a token outside the vocabulary gives a negative count
+        if len(totals) and totals.min() < 0:  # a token outside the vocabulary, or more subtracted than added
             first = int(totals.argmin())
             self.checked(flat[offsets[first] : offsets[first + 1]])
             raise _too_much_subtracted()
@@ -165,9 +165,12 @@ class Engine:
 
     def infinigram_distribution(self, context: Ngram) -> InfinigramDistribution:
         """`ngram_distribution` for the longest suffix of the context that is followed by a token anywhere."""
-        length, _, segments = self._longest(self.checked(context))
-        tokens, counts = self._following(segments, length)
-        return InfinigramDistribution(tokens, counts, length + 1, len(tokens) == 1)
+        table = self._rows()
+        segments = np.empty((len(table), 2), np.int64)
+        length, total = summed.longest(table, self.checked(context), segments)
+        _positive(int(total))
+        tokens, counts = self._following(segments, int(length))
+        return InfinigramDistribution(tokens, counts, int(length) + 1, len(tokens) == 1)
 
     def score(self, tokens: Ngram, longest: int | None = None) -> Scores:
         """The infinigram probability of every token of a text given those before it, in one scan: O(log N) per token.
@@ -314,12 +317,6 @@ class Engine:
             wrong = int(ids[(ids < 0) | (ids >= self.vocabulary_size)][0])
             raise RequestError(f"token {wrong} is outside the vocabulary of {self.vocabulary_size} tokens")
         return ids
-
-    def _longest(self, ids: NDArray[np.int64]) -> tuple[int, int, NDArray[np.int64]]:
-        table = self._rows()
-        segments = np.empty((len(table), 2), np.int64)
-        length, total = summed.longest(table, ids, segments)
-        return int(length), _positive(int(total)), segments
 
     def _probability(self, context: Ngram, token: int, longest: bool) -> tuple[int, int, int, bool]:
         """See `summed.probability`."""

@@ -22,8 +22,9 @@ class InfinigramProcessor(LogitsProcessor):
     """Replaces the logits of every step by log(lambda p_inf + (1 - lambda) p_LM) (Liu et al., 2024, section 2.3). The
     engine's index must have been built with the model's tokenizer.
 
-    sparse: lambda if a single token follows the longest context that occurs. other: lambda otherwise. Both in [0, 1).
-    Raises `RequestError` for other numbers, and for an index with a vocabulary larger than the model's.
+    sparse: lambda if a single token follows the longest context that occurs. other: lambda otherwise. Both from 0 to
+    `LARGEST`; `RequestError` for other numbers. A call raises it for an index with a larger vocabulary than the
+    model's.
     """
 
     def __init__(self, engine: Engine, *, sparse: float, other: float) -> None:

@@ -27,8 +27,7 @@ def index_reference(
     key = {"reference": streams_hash(reference), "vocabulary_size": vocabulary_size, "tokenizer": tokenizer_hash}
 
     def fill(folder: Path) -> None:
-        for left in folder.iterdir():  # files of an interrupted build
-            shutil.rmtree(left)
+        shutil.rmtree(folder / "index", ignore_errors=True)  # of an interrupted build
         build_index(
             reference, folder / "index", vocabulary_size=vocabulary_size, tokenizer_hash=tokenizer_hash,
             parts=artifacts.parts,

@@ -21,7 +21,7 @@ from harness.contracts.tasks import TokenScoringSetting
 from harness.plan.registry import analysis
 from methods.infinigram.answers import CnfCount, Distribution, NgramProbability
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
-from methods.infinigram.peers import PEERS
+from methods.infinigram.peers import PEERS, SEPARATOR
 
 Query = Literal[
     "count",
@@ -98,15 +98,23 @@ class InfinigramLatency(TimedAnalysis):
         if self.query in ("documents", "count_cnf", "attribute") and not hasattr(PEERS[self.peer], self.query):
             raise RequestError(f"{self.peer} finds no documents; compare {self.query} with infini-gram")
         model, reference = setting.model, setting.reference
+        if model.vocabulary_size > SEPARATOR:
+            raise RequestError(
+                f"{self.peer} has tokens of 16 bits, the model a vocabulary of {model.vocabulary_size}; give another"
+            )
         index_reference(artifacts, reference, model.vocabulary_size, model.tokenizer_hash)
 
         def fill(folder: Path) -> None:
             PEERS[self.peer].build(reference, folder, model.vocabulary_size)
 
-        artifacts.build(f"{self.peer}-index", {"reference": streams_hash(reference)}, fill)
+        key = {"reference": streams_hash(reference), "vocabulary_size": model.vocabulary_size}
+        artifacts.build(f"{self.peer}-index", key, fill)
         self.open(setting, artifacts)
         if not self.items()[0]:
-            raise RequestError(f"no stream of the evaluation text has {self._needed} tokens; give a smaller n")
+            raise RequestError(
+                f"no stream of the evaluation text has {self._needed} tokens, which {self.query} needs; give longer "
+                "text or a smaller n"
+            )
         artifacts.values.update(tokens=self._engine.count([]))
 
     def open(self, setting: TokenScoringSetting, artifacts: Artifacts) -> None:

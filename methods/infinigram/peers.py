@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.cores import usable_cores
-from harness.common.errors import CellFailedError, RequestError
+from harness.common.errors import CellFailedError
 from methods.packages import package
 
 SEPARATOR = 0xFFFF  # before each document, as in both
@@ -31,12 +31,10 @@ ALL = 1 << 62  # occurrences that `infini-gram` uses, so that its distributions 
 
 def write_tokens(documents: Sequence[NDArray[np.integer]], folder: Path, separator: int = SEPARATOR) -> Path:
     """Write the documents in the format of both: `tokenized.0` (u16, a separator before each document) and `offset.0`
-    (u64, bytes before each separator). Raises `RequestError` for a token beyond 16 bits."""
+    (u64, bytes before each separator). Tokens are below `separator`."""
     offsets, at = [], 0
     with open(folder / "tokenized.0", "wb") as file:
         for document in documents:
-            if len(document) and document.max() >= separator:
-                raise RequestError(f"token {document.max()} does not fit into 16 bits, which this peer wants")
             offsets.append(at)
             at += file.write(np.uint16(separator).tobytes() + np.asarray(document, np.uint16).tobytes())
     np.array(offsets, np.uint64).tofile(folder / "offset.0")

@@ -3,5 +3,5 @@
 Reading order: `lm` (the baseline) -> `datastore` (entries on disk, written by `builder`) -> `search` (options, and the
 search) -> `positions` (a text's queries and LM probabilities) -> `mixture` (Eq. 2, 3) -> `tuning` (lambda and
 temperature) -> `base` (the base class of methods on a datastore) -> `gate` (a lambda for each token) -> `scorer`
-(the method). `methods.nearest` finds the neighbours.
+(the method) -> `adaptret` (AdaptRet), `commands` (`harness datastore`). `methods.nearest` finds the neighbours.
 """

@@ -73,25 +73,18 @@ class DatastoreMethod(DatastoreOptions):
 
     def counters(self) -> dict[str, float]:
         """Entries, bytes on disk and in memory, neighbours (at most the number of entries), and the weights in use,
-        tuned or given. No lambda if every token has its own."""
+        tuned or given."""
         datastore, (lambda_, temperature) = self.ready()
         store, index = datastore.store, datastore.index
-        weights = {"lambda": lambda_, "temperature": temperature}
-        if not self.one_lambda:
-            del weights["lambda"]
         return {
             "k": min(self.k, store.entries),
             "entries": store.entries,
             "datastore_bytes": store.bytes,
             "index_bytes": index.bytes,
             "bytes_per_token": (store.bytes + index.bytes) / store.entries,
-            **weights,
+            "lambda": lambda_,
+            "temperature": temperature,
         }
-
-    @property
-    def one_lambda(self) -> bool:
-        """Whether all tokens are mixed with the same lambda."""
-        return True
 
     def _opened(self, model: LanguageModel, artifacts: Artifacts) -> DatastoreSearch:
         if self.opened is None or self.opened.store.folder != artifacts.path("datastore"):

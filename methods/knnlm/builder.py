@@ -254,7 +254,6 @@ def _finish(
         "entries": done.entries,
         "dimension": dimension,
         "streams": len(offsets) - 1,
-        "dtype": "float16",
         "largest_norm": float(np.sqrt(done.largest_square) * ROUNDED_UP),
         "bytes": {name: (folder / name).stat().st_size for name in FILES},
         "crc32": {

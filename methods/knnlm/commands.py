@@ -158,7 +158,7 @@ def _described(folder: Path) -> dict[str, Any]:
         "vocabulary_size": facts["vocabulary_size"],
         "model_name": facts["model_name"],
         **facts["built_from"],
-        "versions": facts["versions"],
+        "versions": facts.get("versions", "unknown"),
     }
 
 

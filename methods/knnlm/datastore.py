@@ -80,9 +80,10 @@ class Datastore(Vectors):
         for name, value in (expected or {}).items():
             built = metadata["built_from"].get(name)
             if built != value:
+                label = f" ({metadata['model_name']})" if name == "model" else ""
                 raise RequestError(
-                    f"{folder}: the datastore was built with {name} {built!r}"
-                    f"{_label(metadata, name)}, this run has {name} {value!r}; build one for this run"
+                    f"{folder}: the datastore was built with {name} {built!r}{label}, this run has {name} {value!r}; "
+                    "build one for this run"
                 )
         shapes = {
             "keys": (metadata["entries"], metadata["dimension"]),
@@ -147,10 +148,6 @@ def _metadata(folder: Path) -> dict[str, Any]:
 def _anew(folder: Path) -> str:
     """Advice about a damaged datastore. A folder in the cache counts as built as long as it exists."""
     return f"delete the folder {folder} and run again to build it again"
-
-
-def _label(metadata: Mapping[str, Any], name: str) -> str:
-    return f" ({metadata['model_name']})" if name == "model" else ""
 
 
 def _map(path: Path, shape: tuple[int, ...], dtype: Any, metadata: Mapping[str, Any]) -> NDArray[Any]:

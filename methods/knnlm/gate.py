@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
-from harness.common.progress import Progress
 from methods.knnlm.mixture import log_weights
 from methods.knnlm.tuning import LARGEST_LAMBDA
 
@@ -69,7 +68,7 @@ class Gate:
 
 def learned(
     features: NDArray[np.floating], log_lm: NDArray[np.floating], log_knn: NDArray[np.floating], *,
-    penalty: float = 0.0, seed: int = 0, progress: Progress | None = None,
+    penalty: float = 0.0, seed: int = 0,
 ) -> Gate:  # fmt: skip
     """The gate that minimises -log(lambda p_kNN + (1 - lambda) p_LM) + penalty x lambda over tokens with features
     [n, f], log p_LM [n] and log p_kNN [n] (NaN where there is no neighbour).
@@ -117,15 +116,7 @@ def learned(
         stage="learning lambda",
     )  # fmt: skip
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.01)
-    train(
-        network,
-        loss,
-        lambda step: own[order[step]],
-        optimizer,
-        plan,
-        evaluate=evaluate,
-        progress=progress or Progress(),
-    )
+    train(network, loss, lambda step: own[order[step]], optimizer, plan, evaluate=evaluate)
     network.load_state_dict(best[1])
     layers = [part for part in network if isinstance(part, torch.nn.Linear)]
     gate = Gate(

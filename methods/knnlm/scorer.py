@@ -53,9 +53,9 @@ class GatedScorer(DatastoreMethod, TokenScoring):
         """Whether each token's lambda is learned; the LM's confidence is asked for then."""
         return self.lambda_ == "dynamic"
 
-    @property
-    def one_lambda(self) -> bool:
-        return not self.learns
+    def counters(self) -> dict[str, float]:
+        """No lambda if every token has its own."""
+        return {name: value for name, value in super().counters().items() if name != "lambda" or not self.learns}
 
     @property
     def random_fit(self) -> bool:

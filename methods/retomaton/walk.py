@@ -205,11 +205,7 @@ class Walk:
 
 def mixed(seed: int, place: int) -> int:
     """A well-mixed 64-bit number from a seed and a place (SplitMix64)."""
-    mask = (1 << 64) - 1
-    value = (seed + 0x9E3779B97F4A7C15 * (place + 1)) & mask
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
-    return value ^ (value >> 31)
+    return int(scrambled(np.uint64((seed + 0x9E3779B97F4A7C15 * (place + 1)) & ((1 << 64) - 1))))
 
 
 @njit(nogil=True, cache=True)

@@ -60,7 +60,7 @@ class AdaptiveSoftmax(SoftmaxScreening):
         if self.head + self.tails > words:
             raise RequestError(f"a head of {self.head} and {self.tails} tails exceed {words} words; lower method.head")
         contexts, targets = checked_training(layer, contexts, targets, 1, "adaptive-softmax")
-        fitted = contexts[:: max(1, len(contexts) // self.contexts)]
+        fitted = contexts[:: -(-len(contexts) // self.contexts)]
 
         def build(folder: Path) -> None:
             order = by_frequency(targets, words)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from harness.common.files import arrays_digest, digest
 
 FILE = "arrays.npz"
 LINE = 64  # bytes of a cache line
@@ -27,11 +28,7 @@ def load(folder: Path) -> dict[str, NDArray[Any]]:
 
 def content(*arrays: NDArray[Any]) -> str:
     """Hex SHA-256 (20 characters) of arrays, shapes and types included; part of every artifact's key."""
-    state = hashlib.sha256()
-    for array in arrays:
-        state.update(f"{array.dtype}{array.shape}".encode())
-        state.update(np.ascontiguousarray(array).data)
-    return state.hexdigest()[:20]
+    return digest([[str(array.dtype), array.shape, arrays_digest(array)] for array in arrays])
 
 
 def aligned(rows: int, width: int) -> NDArray[np.float32]:

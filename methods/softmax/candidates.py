@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,21 +34,14 @@ class CandidateSets(SoftmaxScreening):
     def words(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
         """Ids of the candidate set of at least k words, in any order."""
 
-    def candidates(self, context: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Ids int64 [m] of the candidate set, ascending, and their log-softmax float32 [m], for a beam search.
-
-        Every other word has probability 0 (L2S, section 4.2)."""
-        context = checked_query(context, 1, *self._layer.weight.shape)
-        ids = np.sort(self.words(context, 1))
-        logits = self._logits(context, ids)
-        return ids, logits - np.logaddexp.reduce(logits)
-
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
-        """Natural-log probability of a word among the candidates, `-inf` for every other word."""
+        """Natural-log probability of a word among the candidates, `-inf` for every other word (L2S, section 4.2)."""
         checked_target(target, len(self._layer.weight))
-        ids, log_probs = self.candidates(context)
-        place = int(np.searchsorted(ids, target))
-        return float(log_probs[place]) if place < len(ids) and ids[place] == target else float("-inf")
+        context = checked_query(context, 1, *self._layer.weight.shape)
+        ids = self.words(context, 1)
+        logits = self._logits(context, ids)
+        own = logits[ids == target]
+        return float(own[0] - np.logaddexp.reduce(logits)) if len(own) else float("-inf")
 
     def _logits(self, context: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         logits: NDArray[np.float32] = self._layer.weight[ids] @ context + self._layer.bias[ids]
@@ -171,7 +165,8 @@ class SavedSearch(CandidateSearch):
     def _counted(self, multiply_adds: float) -> dict[str, float]:
         """The counters. multiply_adds: of finding the candidates, which are then scored."""
         found = float(self._values.get("mean_candidates", 0.0))
-        return saved_counters(multiply_adds + found * self._layer.weight.shape[1], found, self._saved)
+        multiply_adds += found * self._layer.weight.shape[1]
+        return costs(multiply_adds, found, size(self._saved.values()), read(multiply_adds, found))
 
 
 def by_frequency(targets: NDArray[np.int64], words: int) -> NDArray[np.int32]:
@@ -184,11 +179,13 @@ def read(multiply_adds: float, words: float) -> float:
     return 4 * (multiply_adds + words)
 
 
-def saved_counters(multiply_adds: float, mean_candidates: float, saved: dict[str, NDArray[Any]]) -> dict[str, float]:
-    """The counters that all rivals report. extra_bytes: size of the arrays beyond the output layer, without scratch."""
-    return {
-        "multiply_adds": multiply_adds,
-        "mean_candidates": mean_candidates,
-        "extra_bytes": float(sum(array.nbytes for array in saved.values())),
-        "bytes_read": read(multiply_adds, mean_candidates),
-    }
+def size(arrays: Iterable[NDArray[Any]]) -> int:
+    """Bytes of arrays."""
+    return sum(array.nbytes for array in arrays)
+
+
+def costs(multiply_adds: float, mean_candidates: float, extra_bytes: float, bytes_read: float) -> dict[str, float]:
+    """The counters of a method. extra_bytes: of memory beyond the output layer, without scratch."""
+    counted = {"multiply_adds": multiply_adds, "mean_candidates": mean_candidates}
+    counted |= {"extra_bytes": extra_bytes, "bytes_read": bytes_read}
+    return {name: float(value) for name, value in counted.items()}

@@ -18,7 +18,7 @@ from pydantic import Field
 from harness.contracts import Artifacts, OutputLayer
 from harness.plan.registry import method
 from methods.softmax import arrays, reduction
-from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, read
+from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, costs, read, size
 from methods.softmax.completion import Completable, Completion
 from methods.softmax.inputs import checked_layer, checked_training
 
@@ -123,9 +123,5 @@ class Fgd(Completable, CandidateSearch):
         distances = float(self._values.get("distances", 0.0))
         products = (dimension + 2) * distances + dimension * self._k + completing
         candidates = float(self._values.get("found", self._k))
-        return {
-            "multiply_adds": products,
-            "mean_candidates": candidates,
-            "extra_bytes": float(self._path.stat().st_size + sum(array.nbytes for array in factors)),
-            "bytes_read": read(products, candidates + (len(self._frequent) if factors else 0)),
-        }
+        held = self._path.stat().st_size + size(factors)
+        return costs(products, candidates, held, read(products, candidates + (len(self._frequent) if factors else 0)))

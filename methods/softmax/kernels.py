@@ -1,14 +1,11 @@
 """Compiled inner loops: products of one context with rows, selection of the k best, log-sum-exp.
 
-All are in one file, because numba's cache is invalidated only by changes to the file of the outermost function. They
-run on the caller's thread and release the GIL. Fast-math without `nnan`: sums vectorise, NaNs still propagate, so that
-a NaN in a context is noticed.
+Kernels that call each other are in one file, because numba's cache notices only changes of the file that holds the
+outermost function. They run on the caller's thread and release the GIL. Fast-math without `nnan`: sums vectorise, NaNs
+still propagate, so that a NaN in a context is noticed.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -19,12 +16,7 @@ PIECE = 1024  # low-rank logits accumulated at once: 4 KB
 LOG2E = np.float32(1.4426950408889634)
 
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """`njit` with its cache on disk, or in memory if no cache folder can be written."""
-    try:
-        return njit(nogil=True, cache=True, fastmath=FAST)(function)
-    except RuntimeError:  # numba: "no locator available"
-        return njit(nogil=True, fastmath=FAST)(function)
+compiled = njit(nogil=True, cache=True, fastmath=FAST)
 
 
 @njit(nogil=True, fastmath=FAST, inline="always")
@@ -342,8 +334,9 @@ def fill_candidates(ids, count, least, frequent):  # type: ignore[no-untyped-def
 
 
 @compiled
-def at_least(values, bound, limit, out_ids):  # type: ignore[no-untyped-def]
-    """Write the ids of the first `limit` values >= bound to out_ids int32. Returns their number."""
+def at_least(values, bound, ties, out_ids):  # type: ignore[no-untyped-def]
+    """Write the ids of the values above the bound, and of the first `ties` that equal it, to out_ids int32. Returns
+    their number."""
     count = 0
     for start in range(0, len(values), BLOCK):
         block = values[start : min(start + BLOCK, len(values))]
@@ -353,7 +346,22 @@ def at_least(values, bound, limit, out_ids):  # type: ignore[no-untyped-def]
         if above == 0:
             continue
         for i in range(len(block)):
-            if block[i] >= bound and count < limit:
+            if block[i] > bound or (block[i] == bound and ties > 0):
+                ties -= block[i] == bound
                 out_ids[count] = start + i
+                count += 1
+    return count
+
+
+@compiled
+def join(starts, members, probed, ids, count, marks, turn):  # type: ignore[no-untyped-def]
+    """Append to ids[:count] the words of the probed clusters that are not marked with `turn`, and mark them. Returns
+    the new count. Words of cluster t: members[starts[t] : starts[t + 1]]. marks: int64 [L]."""
+    for t in probed:
+        for place in range(starts[t], starts[t + 1]):
+            word = members[place]
+            if marks[word] != turn:
+                marks[word] = turn
+                ids[count] = word
                 count += 1
     return count

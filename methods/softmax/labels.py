@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import Artifacts, OutputLayer
 from methods.softmax import arrays
@@ -17,33 +16,26 @@ from methods.softmax.inputs import not_finite
 TOGETHER = 256  # contexts of one matrix-matrix product; only their logits are held
 
 
-def exact_top(layer: OutputLayer, contexts: NDArray[np.float32], k: int, progress: Progress) -> NDArray[np.int32]:
-    """Ids int32 [n, k] of the k largest logits of contexts [n, d], best first. Raises `RequestError` for NaN logits."""
-    from methods.softmax import kernels
-
-    if k > len(layer.weight):
-        raise RequestError(f"{k} labels a context need a vocabulary of at least {k} words, given {len(layer.weight)}")
-    ids = np.empty((len(contexts), k), np.int32)
-    for start in range(0, len(contexts), TOGETHER):
-        logits = contexts[start : start + TOGETHER] @ layer.weight.T
-        logits += layer.bias
-        if not kernels.select_rows(logits, ids[start : start + TOGETHER]):
-            raise not_finite()
-        progress.update(f"exact top-{k} of training contexts", start + len(logits), len(contexts), "contexts")
-    return ids
-
-
 def training_labels(
     layer: OutputLayer, contexts: NDArray[np.float32], k: int, artifacts: Artifacts
 ) -> tuple[NDArray[np.int32], dict[str, Any]]:
-    """`exact_top` of the training contexts, computed once for all methods that learn from it, and the key of the data.
-
-    Every artifact learned from the labels must depend on the key (hashes of layer and contexts).
+    """Ids int32 [n, k] of the k largest logits of contexts [n, d], best first, computed once for all methods that learn
+    from them, and the key of the data. Every artifact learned from the labels must depend on the key (hashes of layer
+    and contexts). Raises `RequestError` for NaN logits.
     """
     data = {"layer": arrays.content(layer.weight, layer.bias), "contexts": arrays.content(contexts)}
 
     def build(folder: Path) -> None:
-        np.save(folder / "labels.npy", exact_top(layer, contexts, k, Progress()))
+        from methods.softmax import kernels
+
+        ids, progress = np.empty((len(contexts), k), np.int32), Progress()
+        for start in range(0, len(contexts), TOGETHER):
+            logits = contexts[start : start + TOGETHER] @ layer.weight.T
+            logits += layer.bias
+            if not kernels.select_rows(logits, ids[start : start + TOGETHER]):
+                raise not_finite()
+            progress.update(f"exact top-{k} of training contexts", start + len(logits), len(contexts), "contexts")
+        np.save(folder / "labels.npy", ids)
 
     folder = artifacts.build("softmax-labels", {**data, "k": k}, build)
     return np.load(folder / "labels.npy"), data

@@ -18,7 +18,7 @@ from harness.common.errors import RequestError
 from harness.contracts import Artifacts, OutputLayer
 from harness.plan.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import CandidateSearch, read
+from methods.softmax.candidates import CandidateSearch, costs, read
 from methods.softmax.inputs import checked_layer, not_finite
 
 CENTRES = 16  # of a part: 4 bits
@@ -94,9 +94,5 @@ class ProductQuantised(CandidateSearch):
         words, dimension = self._layer.weight.shape
         parts = self._index.d // self.width
         held = float(self._path.stat().st_size)
-        return {
-            "multiply_adds": float(CENTRES * self._index.d + words * parts + self._n * dimension),
-            "mean_candidates": float(self._n),
-            "extra_bytes": held,
-            "bytes_read": held + read(self._n * dimension, self._n),
-        }
+        scored = self._n * dimension
+        return costs(CENTRES * self._index.d + words * parts + scored, self._n, held, held + read(scored, self._n))

@@ -45,8 +45,8 @@ class Preview(CandidateSearch):
     def _more(self, count: int, k: int) -> int:
         """Write the ids of the k best previews."""
         # values only: a vectorised partition, twice as fast as argpartition
-        bound = np.partition(self._previewed, len(self._previewed) - k)[-k]
-        return int(self._at_least(self._previewed, bound, k, self._ids))
+        best = np.partition(self._previewed, len(self._previewed) - k)[-k:]
+        return int(self._at_least(self._previewed, best[0], np.count_nonzero(best == best[0]), self._ids))
 
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
         """Natural-log probability under the softmax of exact logits of the refined words and previews of all others, as

@@ -16,7 +16,7 @@ from pydantic import Field
 from harness.contracts import Artifacts, OutputLayer
 from harness.plan.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import read
+from methods.softmax.candidates import costs, read, size
 from methods.softmax.inputs import checked_layer
 from methods.softmax.preview import Preview
 
@@ -68,9 +68,5 @@ class Quantized(Preview):
 
     def counters(self) -> dict[str, float]:
         words, dimension = self._layer.weight.shape
-        return {
-            "multiply_adds": float(words * dimension + self._n * dimension),
-            "mean_candidates": float(self._n),
-            "extra_bytes": float(self._weight.nbytes + self._scale.nbytes),
-            "bytes_read": self._weight.nbytes + self._scale.nbytes + read(self._n * dimension, words + self._n),
-        }
+        held, scored = size((self._weight, self._scale)), self._n * dimension
+        return costs(words * dimension + scored, self._n, held, held + read(scored, words + self._n))

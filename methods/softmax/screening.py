@@ -10,7 +10,7 @@ in the inner caches: rows indexed in W take 1.4 times as long, and copies per cl
 
 If k exceeds the candidate set's size, the sets of the next best clusters (by v_t . h) are added until there are k
 words. If all clusters together have fewer, all words are candidates. The union is the candidate set of that call, also
-for its `log_normalizer`. The same holds for an empty set, with k = 1, in `candidates` and `log_prob`.
+for its `log_normalizer`. `log_prob` does the same, with k = 1, for a cluster whose set is empty.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pydantic import Field
 from harness.common.errors import RequestError
 from harness.contracts import Artifacts, OutputLayer, TopK
 from methods.softmax import arrays
-from methods.softmax.candidates import CandidateSets, read
+from methods.softmax.candidates import CandidateSets, costs, read, size
 from methods.softmax.completion import Completable, Completion
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
 from methods.softmax.knapsack import candidate_sets, mean_size
@@ -167,13 +167,11 @@ class ClusterScreen(Completable, CandidateSets):
         extra_bytes: memory beyond the layer, without scratch. bytes_read: a cluster's number takes one byte."""
         factors = self._completion.factors if self._completion else ()
         completing = self._completion.multiply_adds if self._completion else 0.0
-        return {
-            "multiply_adds": self._dimension * (len(self._clusters) + self._mean) + completing,
-            "mean_candidates": self._mean,
-            "extra_bytes": float(sum(array.nbytes for array in (*self._packed[:-1], *factors))),
-            "bytes_read": self._clusters.nbytes
-            + read(self._dimension * self._mean + completing, self._mean + (self._words if factors else 0)),
-        }
+        scored = self._dimension * self._mean + completing
+        return costs(
+            scored + self._dimension * len(self._clusters), self._mean, size((*self._packed[:-1], *factors)),
+            self._clusters.nbytes + read(scored, self._mean + (self._words if factors else 0)),
+        )  # fmt: skip
 
     def words(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
         """Ids, ascending, of the candidate set that holds at least k words (see the module's docstring)."""
@@ -181,6 +179,9 @@ class ClusterScreen(Completable, CandidateSets):
 
         first = np.empty(1, np.int64)
         kernels.assign_quantised(self._clusters, context[None], first)
+        own = self._members[self._starts[first[0]] : self._starts[first[0] + 1]]
+        if len(own) >= k:  # in ascending order
+            return own.astype(np.int64)
         scores = self._clusters @ context
         scores[first[0]] = np.inf
         joined: NDArray[np.int64] = np.empty(0, np.int64)

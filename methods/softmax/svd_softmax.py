@@ -28,7 +28,7 @@ from harness.common.errors import RequestError
 from harness.contracts import Artifacts, OutputLayer
 from harness.plan.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import read
+from methods.softmax.candidates import costs, read, size
 from methods.softmax.completion import principal_directions
 from methods.softmax.inputs import checked_layer, checked_training
 from methods.softmax.preview import Preview
@@ -100,14 +100,9 @@ class SvdSoftmax(Preview):
 
     def counters(self) -> dict[str, float]:
         words, dimension = self._layer.weight.shape
-        multiply_adds = self.width * (dimension + words) + self._n * dimension
-        held = sum(array.nbytes for array in self._saved.values())
-        return {
-            "multiply_adds": float(multiply_adds),
-            "mean_candidates": float(self._n),
-            "extra_bytes": float(held),
-            "bytes_read": held + read(self._n * dimension, words + self._n),  # every preview has a bias
-        }
+        held, scored = size(self._saved.values()), self._n * dimension
+        previewed = self.width * (dimension + words)
+        return costs(previewed + scored, self._n, held, held + read(scored, words + self._n))  # previews have a bias
 
 
 def root_of_moment(contexts: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -17,7 +17,7 @@ from pydantic import Field
 from harness.contracts import Artifacts, OutputLayer
 from harness.plan.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import SAMPLE, CandidateSearch
+from methods.softmax.candidates import SAMPLE, CandidateSearch, costs, size
 from methods.softmax.inputs import checked_layer, checked_training
 from methods.softmax.labels import training_labels
 from methods.softmax.screening import LABELS
@@ -86,7 +86,7 @@ class UnionScreen(CandidateSearch):
         from numba import get_num_threads
 
         from methods.decoding.engine.kernels import multiply
-        from methods.softmax.unions import join
+        from methods.softmax.kernels import join
 
         layer = checked_layer(subject)
         words, dimension = layer.weight.shape
@@ -122,12 +122,8 @@ class UnionScreen(CandidateSearch):
         centres = sum(len(side.centres) for side, _ in self._sides)
         found = float(self._values.get("found", 0.0))
         held = [getattr(side, name) for side, _ in self._sides for name in side.__slots__]
-        return {
-            "multiply_adds": dimension * (centres + found),
-            "mean_candidates": found,
-            "extra_bytes": float(sum(array.nbytes for array in [*held, self._frequent])),
-            "bytes_read": (dimension + 8) * centres + 4 * found * (dimension + 1),
-        }
+        read = (dimension + 8) * centres + 4 * found * (dimension + 1)
+        return costs(dimension * (centres + found), found, size([*held, self._frequent]), read)
 
 
 @method(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tasks.models.pretrained.generation import TextGenerator
     from tasks.models.pretrained.language import CausalLM
 
-_SHARED = 0.1  # least share of a document's 13-grams in the held-out text at which no model is trained on it
+_SHARED = 0.1  # a document with this share of its 13-grams in the held-out text, or more, is not trained on
 
 
 @dataclass(kw_only=True, eq=False)
@@ -40,40 +40,49 @@ class LanguageModelOptions:
     training_text: list[str] = field(default_factory=list)
     as_wikitext: bool = False
 
-    def place(self, training: Source, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
+    def place(
+        self, training: Source, context: Context, cache: Cache, progress: Progress, held_out: Source | None = None,
+        parameter: str = "model",
+    ) -> tuple[str, str]:  # fmt: skip
         """The model, as `TextGenerator.load` takes it, and its name in rows. A size is trained on the train split of
-        `training`, unless the cache has it. Raises `RequestError` for an unknown size, and for missing or too little
-        text."""
-        size = size_to_train(self.model, SIZES)
+        `training`, unless the cache has it. held_out: the text whose validation and test splits are held out, if it is
+        another. parameter: the one that names the model. Raises `RequestError` for an unknown size, and for missing or
+        too little text."""
+        model: str = getattr(self, parameter)
+        size = size_to_train(model, SIZES, f"task.{parameter}")
         if size is None:
-            return self.model, self.model
+            return model, model
         from tasks.models.lm.training import trained_model
 
-        training = self._joined(training, context, cache)
-        name = self.model.removeprefix(TRAIN)
+        training = self._joined(training, held_out or training, context, cache)
+        name = model.removeprefix(TRAIN)
         folder = trained_model(name, size, training, cache, device=context.device, progress=progress)
-        return str(folder), f"{self.model} on {training.name}"
+        return str(folder), f"{model} on {training.name}"
 
-    def text_generator(self, training: Source, context: Context, cache: Cache, progress: Progress) -> TextGenerator:
-        """The model as one that generates. training: the text that a size is trained on. Raises `RequestError` as
-        `TextGenerator.load` does, and for an encoder-decoder."""
+    def text_generator(
+        self, training: Source, context: Context, cache: Cache, progress: Progress, parameter: str = "model"
+    ) -> TextGenerator:
+        """The model as one that generates. training: the text that a size is trained on. parameter: as for `place`.
+        Raises `RequestError` as `TextGenerator.load` does, and for an encoder-decoder."""
         from tasks.models.pretrained.generation import TextGenerator
 
-        place, name = self.place(training, context, cache, progress)
+        place, name = self.place(training, context, cache, progress, parameter=parameter)
+        window = self.window if parameter == "model" else None
         model = TextGenerator.load(
-            place, device=context.device, dtype=self.dtype, window=self.window, cache=cache, name=name
+            place, device=context.device, dtype=self.dtype, window=window, cache=cache, name=name
         )
         if model.kind != "causal":
             raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
         return model
 
-    def _joined(self, training: Source, context: Context, cache: Cache) -> Source:
+    def _joined(self, training: Source, held_out: Source, context: Context, cache: Cache) -> Source:
         """The text that a size is trained on."""
-        more: list[Source] = []
+        other = held_out is not training
+        texts = [Decontaminated(training, [held_out], share=_SHARED) if other else training]
         for name in self.training_text:
             further = self.further_text(name, training, context, cache)
-            more.append(Decontaminated(further, [training], share=_SHARED))
-        return Joined([training, *more]) if more else training
+            texts.append(Decontaminated(further, [training, held_out] if other else [training], share=_SHARED))
+        return Joined(texts) if len(texts) > 1 else texts[0]
 
     def further_text(self, name: str, own: Source, context: Context, cache: Cache) -> Source:
         """The data set of this name under HARNESS_DATA. own: the task's own text."""

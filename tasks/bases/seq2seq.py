@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -222,7 +223,10 @@ class Seq2SeqTask(Task):
         def make() -> dict[str, Any]:
             return {name: asdict(measure) for name, measure in self.score(self.chosen, outputs).items()}
 
-        key = {"task": [type(self).__qualname__, asdict(self)], "outputs": digest(outputs), **setting.hashes}
+        key = {
+            "task": [type(self).__qualname__, asdict(self)], "outputs": digest(outputs), **setting.hashes,
+            "libraries": {name: version(name) for name in ("rouge-score", "sacrebleu")},
+        }  # fmt: skip
         found: dict[str, dict[str, Any]] = self.cache.value("score", key, make)
         return {name: Measure(**measure) for name, measure in found.items()}
 

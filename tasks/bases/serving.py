@@ -67,23 +67,8 @@ class ServingTask(LanguageModelOptions, Task):
 
         Raises `RequestError` when the text is too short.
         """
-        reader = cast("CausalLM", model.language_model)  # streams begin as in the token-scoring tasks
-        # all of it, so that the evaluated prompts do not depend on the number of timed ones
-        pieces = streams(held_out, "test", reader, Selection(piece=2 * tokens), cache, progress)
-        long_enough = [piece for piece in pieces if len(piece) >= tokens]
-        prompts = [piece[:tokens].tolist() for piece in drawn(long_enough, self.to_draw, context.seed)]
-        if not prompts:
-            raise RequestError(f"no piece of the test split of {held_out.name} has prompt_tokens={tokens}; lower it")
-        return prompts, pieces.hash
-
-    def check_window(self, longest: int, window: int) -> None:
-        """Raises `RequestError` if a prompt of `longest` tokens and an output of `limit` do not fit the model's window,
-        so that no method could serve it. Called before an index is built."""
-        if longest + self.limit > window:
-            raise RequestError(
-                f"a prompt of {longest} tokens and limit={self.limit} exceed the model's window of {window}; shorten "
-                "the prompts or lower the limit"
-            )
+        every, content = beginnings(held_out, model, tokens, cache, progress)
+        return drawn(every, self.to_draw, context.seed), content
 
     def setting(
         self,
@@ -160,6 +145,28 @@ def serving_metrics(answers: Sequence[Decoded]) -> dict[str, Measure]:
     return {name: measure for name, measure in measures.items() if measure is not None}
 
 
+def beginnings(
+    text: Source, model: TextGenerator, tokens: int, cache: Cache, progress: Progress
+) -> tuple[list[list[int]], str]:
+    """The first `tokens` tokens of all pieces of a text's test split, so that the evaluated prompts do not depend on
+    the number of timed ones, and the hash of the text. Raises `RequestError` when no piece is long enough."""
+    reader = cast("CausalLM", model.language_model)  # streams begin as in the token-scoring tasks
+    pieces = streams(text, "test", reader, Selection(piece=2 * tokens), cache, progress)
+    if not (found := [piece[:tokens].tolist() for piece in pieces if len(piece) >= tokens]):
+        raise RequestError(f"no piece of the test split of {text.name} has prompt_tokens={tokens}; lower it")
+    return found, pieces.hash
+
+
+def check_window(prompt: int, limit: int, window: int) -> None:
+    """Raises `RequestError` if a prompt and an output of `limit` tokens do not fit the model's window, so that no
+    method could serve it. Called before an index is built."""
+    if prompt + limit > window:
+        raise RequestError(
+            f"a prompt of {prompt} tokens and limit={limit} exceed the model's window of {window}; shorten the prompts "
+            "or lower the limit"
+        )
+
+
 def drawn(items: Sequence[T], number: int, seed: int) -> list[T]:
     """At most `number` items drawn by seed, without replacement.
 
@@ -184,7 +191,8 @@ def _mean(values: Column) -> Measure:
 
 
 def _ratio(parts: Column, wholes: Column) -> Measure | None:
-    """sum(parts) / sum(wholes) over requests. None if the sum of wholes is 0; no interval if it is 0 in a resample."""
+    """sum(parts) / sum(wholes) over requests. None if the sum of wholes is 0; no interval if it is 0 once
+    some request is left out."""
     if not wholes.sum():
         return None
     with np.errstate(invalid="ignore", divide="ignore"):

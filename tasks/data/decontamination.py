@@ -14,8 +14,7 @@ from typing import Any
 
 from harness.common.documents import word_pattern
 from harness.common.errors import RequestError
-from harness.common.sources import built_by
-from tasks.data.text import SPLITS, Source, Split
+from tasks.data.text import SPLITS, EmptySplitError, Source, Split
 from tasks.data.wikitext_style import UNKNOWN
 
 N, SHARE = 13, 0.8
@@ -28,37 +27,29 @@ class Decontaminated(Source):
     Other splits are unchanged. Words are compared in lower case. share: least share of a document's 13-grams at which
     it is left out.
 
-    kept, dropped: numbers of documents of the train split, set when it is read.
+    dropped: number of documents of the train split that are left out, set when it is read.
     """
 
     def __init__(self, source: Source, others: Sequence[Source] = (), share: float = SHARE) -> None:
         self.source, self.others, self.share = source, list(others) or [source], share
         self.name = f"{source.name}, decontaminated"
-        self.kept = self.dropped = 0
+        self.dropped = 0
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
-        given = dict(self.source.fingerprint(split))
         if split != "train":
-            return given
-        against = [dict(other.fingerprint(part)) for other in self.others for part in _splits(other, HELD_OUT)]
-        return {
-            "decontaminated": given,
-            "code": built_by(type(self.source)),
-            "against": against,
-            "n": N,
-            "share": self.share,
-            "lower": True,
-        }
+            return self.source.fingerprint(split)
+        against = [other.identity(part) for other in self.others for part in _splits(other, HELD_OUT)]
+        return {"decontaminated": self.source.identity(split), "against": against, "n": N, "share": self.share}
 
     def documents(self, split: Split) -> Sequence[str]:
         found = self.source.documents(split)
         if split != "train":
             return found
-        texts = [text for other in self.others for part in _splits(other, HELD_OUT) for text in other.documents(part)]
+        texts = [text for other in self.others for part in _splits(other, HELD_OUT) for text in _documents(other, part)]
         held_out = {ngram for text in texts for ngram in self._ngrams(self._words(text))}
         known = {word for ngram in held_out for word in ngram} if any(UNKNOWN in text for text in texts) else None
         kept = [text for text in found if self._shared(text, held_out, known) < self.share]
-        self.kept, self.dropped = len(kept), len(found) - len(kept)
+        self.dropped = len(found) - len(kept)
         return kept
 
     def _words(self, text: str) -> list[str]:
@@ -89,6 +80,14 @@ def _splits(source: Source, splits: Sequence[Split] = SPLITS) -> list[Split]:
     return found
 
 
+def _documents(source: Source, split: Split) -> Sequence[str]:
+    """The documents of a split that may be empty."""
+    try:
+        return source.documents(split)
+    except EmptySplitError:
+        return ()
+
+
 class Joined(Source):
     """The concatenated train splits of several sources; other splits are those of the first."""
 
@@ -99,7 +98,7 @@ class Joined(Source):
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
         if split != "train":
             return self.sources[0].fingerprint(split)
-        return {"joined": [{**source.fingerprint(split), "code": built_by(type(source))} for source in self.sources]}
+        return {"joined": [source.identity(split) for source in self.sources]}
 
     def documents(self, split: Split) -> Sequence[str]:
         if split != "train":
@@ -116,10 +115,9 @@ class Whole(Source):
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
         if split != "train":
             return self.source.fingerprint(split)
-        return {"whole": [dict(self.source.fingerprint(one)) for one in _splits(self.source)],
-                "code": built_by(type(self.source))}  # fmt: skip
+        return {"whole": [self.source.identity(one) for one in _splits(self.source)]}
 
     def documents(self, split: Split) -> Sequence[str]:
         if split != "train":
             return self.source.documents(split)
-        return [text for one in _splits(self.source) for text in self.source.documents(one)]
+        return [text for one in _splits(self.source) for text in _documents(self.source, one)]

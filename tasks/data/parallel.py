@@ -29,11 +29,14 @@ class ParallelSource(ABC):
     def pairs(self, split: Split) -> list[Pair]:
         """The split's pairs in a fixed order. Raises `RequestError` when they are missing or unreadable."""
 
+    def identity(self, split: Split) -> dict[str, Any]:
+        """The fingerprint, and the code that reads or makes the pairs."""
+        return {**self.fingerprint(split), "code": built_by(type(self))}
+
 
 def pairs_hash(source: ParallelSource, split: Split, cache: Cache) -> str:
-    """SHA-256 (20 hex digits) of a split's pairs, cached under its fingerprint and the code that reads or makes
-    them."""
-    key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
+    """SHA-256 (20 hex digits) of a split's pairs, cached under its `identity`."""
+    key = {**source.identity(split), "split": split}
     return str(
         cache.value("pairs-hash", key, lambda: content_hash(side for pair in source.pairs(split) for side in pair))
     )

@@ -16,7 +16,7 @@ from harness.common.documents import word_pattern
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.common.sequences import ReadSequence
-from tasks.data.text import Source, Split, split_hash
+from tasks.data.text import Source, split_hash
 
 _WORD = re.compile(word_pattern(r"\s"))
 
@@ -27,7 +27,6 @@ class Passages(ReadSequence[str]):
     def __init__(self, folder: Path) -> None:
         facts = json.loads((folder / "facts.json").read_text())
         self.hash: str = facts["hash"]
-        self.documents: int = facts["documents"]
         self._text = np.memmap(folder / "text.bin", np.uint8, "r")
         self._spans = np.load(folder / "spans.npy", mmap_mode="r")
 
@@ -40,28 +39,19 @@ class Passages(ReadSequence[str]):
 
 
 def passages(
-    sources: Sequence[tuple[Source, Sequence[Split]]],
-    cache: Cache,
-    *,
-    words: int = 100,
-    stride: int | None = None,
+    sources: Sequence[Source], cache: Cache, *, words: int = 100, stride: int | None = None,
     progress: Progress | None = None,
-) -> Passages:
-    """All passages of the sources' splits: one of `words` words every `stride` words (default: without overlap). A
-    document's last passage may be shorter.
+) -> Passages:  # fmt: skip
+    """All passages of the sources' train splits: one of `words` words every `stride` words (at most `words`; default:
+    without overlap). A document's last passage may be shorter.
 
-    Raises `RequestError` when there is no passage, or when the stride would leave words out.
+    Raises `RequestError` when there is no passage.
     """
     stride = stride or words
-    if stride > words:
-        raise RequestError(f"passages of {words} words every {stride} words leave words out; lower the stride")
-    key = {
-        "texts": [[split_hash(source, split, cache) for split in splits] for source, splits in sources],
-        "words": words, "stride": stride,
-    }  # fmt: skip
+    key = {"texts": [split_hash(source, "train", cache) for source in sources], "words": words, "stride": stride}
 
     def build(folder: Path) -> None:
-        documents = (text for source, splits in sources for split in splits for text in source.documents(split))
+        documents = (text for source in sources for text in source.documents("train"))
         _write(folder, documents, words, stride, progress or Progress())
 
     return Passages(cache.build("passages", key, build))
@@ -80,7 +70,7 @@ def spans(text: str, words: int, stride: int) -> Iterator[tuple[int, int]]:
 def _write(folder: Path, documents: Iterable[str], words: int, stride: int, progress: Progress) -> None:
     places = array("q")  # alternating begin and end of each passage: a whole Wikipedia has tens of millions
     state = hashlib.sha256()
-    at = number = 0
+    at = 0
     with open(folder / "text.bin", "wb") as file:
         for number, document in enumerate(documents, 1):
             encoded = document.encode()
@@ -96,7 +86,7 @@ def _write(folder: Path, documents: Iterable[str], words: int, stride: int, prog
         raise RequestError("the knowledge base has no passage; its documents are empty")
     np.save(folder / "spans.npy", np.frombuffer(places, np.int64).reshape(-1, 2))
     state.update(places)
-    (folder / "facts.json").write_text(json.dumps({"documents": number, "hash": state.hexdigest()[:20]}))
+    (folder / "facts.json").write_text(json.dumps({"hash": state.hexdigest()[:20]}))
 
 
 def _byte_offsets(text: str) -> list[int]:

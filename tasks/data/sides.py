@@ -19,7 +19,7 @@ class OneSide(Source):
         self.name = f"{parallel.name} ({parallel.target})"
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
-        return {"side": dict(self.parallel.fingerprint(split)), "together": TOGETHER}
+        return {"side": self.parallel.identity(split), "together": TOGETHER}
 
     def documents(self, split: Split) -> Sequence[str]:
         lines = [sentence for _, sentence in self.parallel.pairs(split)]

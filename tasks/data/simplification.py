@@ -67,7 +67,8 @@ def _tokenised(line: str) -> Sentence:
 
 
 def simplified(sentence: Sentence) -> Sentence:
-    """The generator's simplification: plain words, no adverbs of manner, no clause after a comma and `but`."""
+    """The generator's simplification: plain words, without `very`, common adverbs and a clause after a comma and
+    `but`."""
     words = [_PLAIN.get(word, word) for word in sentence if word not in _DISPENSABLE]
     text = re.sub(r" , but .* \.$", " .", " ".join(words))
     return text.split()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -113,7 +113,8 @@ def streams(
 
     Raises `RequestError` when the selection is empty. The streams are in the order of the split.
     """
-    key = {"text": split_hash(source, split, cache), "tokenizer": model.tokenizer_hash, "selection": asdict(selection)}
+    drawn = selection if selection.tokens is not None else replace(selection, seed=0)  # nothing is drawn from all
+    key = {"text": split_hash(source, split, cache), "tokenizer": model.tokenizer_hash, "selection": asdict(drawn)}
 
     def build(folder: Path) -> None:
         documents = source.documents(split)
@@ -132,7 +133,6 @@ def streams(
             "words": sum(map(count_words, texts)),
             "bytes": sum(len(text.encode()) for text in texts),
             "documents": len({number for number, _, _ in chosen}),
-            "spans": [[number, *span] for number, span, _ in chosen],
         }
         (folder / "facts.json").write_text(json.dumps(facts))
 

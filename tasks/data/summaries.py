@@ -37,7 +37,7 @@ class Leads(ParallelSource):
         self.name = f"leads of {text.name}"
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
-        return {"leads": dict(self.text.fingerprint(split)), "words": [self.body_words, self.lead_words]}
+        return {"leads": self.text.identity(split), "words": [self.body_words, self.lead_words]}
 
     def pairs(self, split: Split) -> list[Pair]:
         found = []

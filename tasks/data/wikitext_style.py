@@ -45,7 +45,7 @@ class AsWikitext(Source):
         self.name = f"{source.name} written as {like.name}"
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
-        return {"as_wikitext": dict(self.source.fingerprint(split)), "words": dict(self.like.fingerprint("train"))}
+        return {"as_wikitext": self.source.identity(split), "words": self.like.identity("train")}
 
     def documents(self, split: Split) -> Sequence[str]:
         known = {word for text in self.like.documents("train") for word in text.split()}

@@ -31,14 +31,14 @@ def gleu(
     sources: Sequence[Tokens],
     hypotheses: Sequence[Tokens],
     references: Sequence[Sequence[Tokens]],
-    seed: int = 0,
     randint: Randint = "python2",
 ) -> Measure:
     """Corpus GLEU from 0 to 100, mean over `DRAWS` draws of references, with a bootstrap interval over sentences.
 
     All sentences are tokens. references[i] holds the references of sentence i; all sentences have the same number.
     randint: the Python whose `randint` draws the references of the value, with the release's seeds. The interval draws
-    sentences and references with `seed`. Raises `RequestError` when the numbers of sentences or references differ.
+    sentences and references with a fixed seed. Raises `RequestError` when the numbers of sentences or references
+    differ.
     """
     table = _statistics(sources, hypotheses, references)
     if not len(table):
@@ -46,7 +46,7 @@ def gleu(
     sentences, choices, _ = table.shape
     every = np.arange(sentences)
     value = float(np.mean([_score(table[every, draw].sum(axis=0)) for draw in _draws(sentences, choices, randint)]))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     resampled = [
         _score(table[rng.integers(sentences, size=sentences), rng.integers(choices, size=sentences)].sum(axis=0))
         for _ in range(DRAWS)

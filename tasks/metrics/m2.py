@@ -22,6 +22,7 @@ from harness.contracts.tasks import Measure
 from tasks.metrics.m2_lattice import Edit, Gold, Lattice
 
 NOTHING = "-NONE-"
+BETA = 0.5  # of F0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,6 @@ def parse(lines: Iterable[str], name: str = "M2") -> Iterable[Annotated]:
 def counts(
     hypotheses: Sequence[Sequence[str]],
     gold: Sequence[Annotated],
-    beta: float = 0.5,
     max_unchanged_words: int = 2,
     progress: Progress | None = None,
 ) -> NDArray[np.int64]:
@@ -102,7 +102,7 @@ def counts(
             proposed = lattice.best_edits(edits)
             row = np.array([_matches(proposed, edits), len(proposed), len(edits)])
             correct, claimed, wanted = (total + row).tolist()
-            rank = (f_beta(correct, claimed, wanted, beta), correct, -(claimed + beta * beta * wanted))
+            rank = (f_beta(correct, claimed, wanted), correct, -(claimed + BETA**2 * wanted))
             if taken is None or rank > taken:
                 taken, rows[number] = rank, row
         total += rows[number]
@@ -111,13 +111,11 @@ def counts(
     return rows
 
 
-def score(table: NDArray[np.int64], beta: float = 0.5) -> Score:
+def score(table: NDArray[np.int64]) -> Score:
     """Score of the sentences together, from `counts`."""
     correct, proposed, gold = table.sum(axis=0).tolist()
-    precision = correct / proposed if proposed else 1.0
-    recall = correct / gold if gold else 1.0
-    weighted = beta * beta * precision + recall
-    return Score(precision, recall, (1 + beta * beta) * precision * recall / weighted if weighted else 0.0)
+    precision, recall = correct / proposed if proposed else 1.0, correct / gold if gold else 1.0
+    return Score(precision, recall, f_beta(correct, proposed, gold))
 
 
 def measures(table: NDArray[np.int64]) -> dict[str, Measure]:
@@ -131,10 +129,10 @@ def measures(table: NDArray[np.int64]) -> dict[str, Measure]:
     return {"precision": Measure(precision), "recall": Measure(recall), "f0.5": Measure.of(f, interval)}
 
 
-def f_beta(correct: float, proposed: float, gold: float, beta: float) -> float:
-    """(1 + beta^2) c / (beta^2 g + p); 1 if there are neither proposed nor gold edits."""
-    below = beta * beta * gold + proposed
-    return (1 + beta * beta) * correct / below if below else 1.0
+def f_beta(correct: float, proposed: float, gold: float) -> float:
+    """(1 + beta^2) c / (beta^2 g + p) with beta = `BETA`; 1 if there are neither proposed nor gold edits."""
+    below = BETA**2 * gold + proposed
+    return (1 + BETA**2) * correct / below if below else 1.0
 
 
 def _edit(line: str) -> tuple[int, Gold | None]:

@@ -27,9 +27,9 @@ def test_a_causal_model_reads_all_but_its_tables_in_each_pass_and_an_output_laye
     module = GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, n_positions=16, n_embd=WIDTH, n_layer=2, n_head=2))
     tables = WORDS * WIDTH + 16 * WIDTH
     layers = sum(weight.numel() for weight in module.parameters()) - tables
-    assert weights_of(model(module)) == Weights(0, 4 * (layers + WORDS * WIDTH))
+    assert weights_of(model(module)) == Weights(0, 0, 4 * (layers + WORDS * WIDTH))
     halves = GPT2LMHeadModel(module.config).to(torch.bfloat16)
-    assert weights_of(model(halves)) == Weights(0, 2 * (layers + WORDS * WIDTH))
+    assert weights_of(model(halves)) == Weights(0, 0, 2 * (layers + WORDS * WIDTH))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -40,16 +40,19 @@ def test_an_encoder_is_read_once_and_so_is_what_makes_keys_and_values_of_its_out
         tie_word_embeddings=tied,
     )  # fmt: skip
     feed_forward = 2 * WIDTH * INNER + WIDTH + INNER
-    once = 4 * LINEAR + feed_forward + 3 * NORM + 3 * 2 * LINEAR  # with the norm of embeddings; three decoder layers
+    encoder = 4 * LINEAR + feed_forward + 3 * NORM  # with the norm of embeddings
+    sources = 3 * 2 * LINEAR  # of three decoder layers
     each = 3 * (6 * LINEAR + feed_forward + 3 * NORM) + NORM + WORDS * WIDTH
-    assert weights_of(model(BartForConditionalGeneration(config))) == Weights(4 * once, 4 * each)
+    found = weights_of(model(BartForConditionalGeneration(config)))
+    assert found == Weights(4 * encoder, 4 * sources, 4 * each) and found.once == 4 * (encoder + sources)
 
 
 def test_t5_projects_its_sources_once_too():
     config = T5Config(vocab_size=WORDS, d_model=WIDTH, d_kv=4, num_heads=2, d_ff=INNER, num_layers=1)
-    once = 4 * WIDTH * WIDTH + 2 * WIDTH * INNER + 3 * WIDTH + 2 * WIDTH * WIDTH
+    encoder = 4 * WIDTH * WIDTH + 2 * WIDTH * INNER + 3 * WIDTH
     each = 6 * WIDTH * WIDTH + 2 * WIDTH * INNER + 4 * WIDTH + WORDS * WIDTH
-    assert weights_of(model(T5ForConditionalGeneration(config))) == Weights(4 * once, 4 * each)
+    found = weights_of(model(T5ForConditionalGeneration(config)))
+    assert found == Weights(4 * encoder, 4 * 2 * WIDTH * WIDTH, 4 * each)
 
 
 def test_what_is_no_module_of_transformers_reads_nothing_known():

@@ -10,8 +10,10 @@ from transformers import AutoTokenizer
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
+from tasks import causal_generation
 from tasks.causal_generation import CausalGeneration
 from tasks.metrics.repetition import repetition
+from tasks.models.pretrained.generation import TextGenerator
 from tests.tasks.test_wikitext_perplexity import place
 
 __all__ = ["place"]  # a fixture
@@ -105,6 +107,7 @@ def test_a_chat_prompt_is_cut_inside_the_users_turn(place, questions, tokenizer)
         ({"categories": ["poems"]}, "has no category 'poems'; it has math, qa"),
         ({"limit": 30}, "exceed the model's window of 32"),
         ({"file": "nothing.jsonl"}, "file nothing.jsonl"),
+        ({"assistant": "train:serving-tni"}, r"in task\.assistant: did you mean 'train:serving-tiny'"),
     ],
 )
 def test_bad_requests_are_refused(place, questions, parameters, message):
@@ -113,6 +116,29 @@ def test_bad_requests_are_refused(place, questions, parameters, message):
         setattr(task, name, value)
     with pytest.raises(RequestError, match=message):
         task.prepare(place[0], QUIET)
+
+
+def test_lines_of_another_form_are_refused(place):
+    (place[0].data[0] / "other.jsonl").write_text('{"question": "q"}\n')
+    with pytest.raises(RequestError, match="no object with category and turns"):
+        task_of(place, file="other.jsonl").prepare(place[0], QUIET)
+
+
+def test_there_are_enough_prompts_for_passes_of_whole_batches(place, monkeypatch):
+    asked = []
+    monkeypatch.setattr(causal_generation, "enough", lambda sample: asked.append(sample) or 20)
+    setting = task_of(place, prompts="text", evaluation=2, batch=8).prepare(place[0], QUIET)
+    assert asked == [8] and setting.sample == 8 and len(setting.timed) == 20
+
+
+def test_decoding_needs_no_probabilities_row_by_row(place, questions, monkeypatch):
+    def refused(self):
+        raise RequestError("capped logits")
+
+    monkeypatch.setattr(TextGenerator, "language_model", property(refused))
+    setting = task_of(place, file=questions).prepare(place[0], QUIET)
+    with pytest.raises(RequestError, match="capped"):
+        setting.reference()
 
 
 def test_repetition_by_hand():

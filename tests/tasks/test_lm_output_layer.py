@@ -123,6 +123,8 @@ def test_impossible_requests_are_refused(where):
     for name in ("contexts", "window", "k"):
         with pytest.raises(RequestError, match=rf"'{name}' .* 1 .*\(given: 0\)"):
             construct(LmOutputLayer, {name: 0})
+    with pytest.raises(RequestError, match="perplexity asks for one probability at a time"):
+        LmOutputLayer(perplexity=True, batch=4)
     with pytest.raises(RequestError, match="no model folder"):
         prepared(where, "/nowhere/at/all")
 

@@ -13,9 +13,9 @@ from harness.common.progress import Progress
 from harness.contracts.tasks import Context
 from harness.plan.registry import construct
 from tasks.bases import pool
+from tasks.data.decontamination import Whole
 from tasks.data.passages import passages, spans
 from tasks.data.questions import questions
-from tasks.data.text import SPLITS
 from tasks.data.text.folder import Folder
 from tasks.knnlm_serving import KnnLmServing
 from tasks.qa_latency import QaLatency, _words
@@ -103,7 +103,7 @@ def test_passages_overlap_by_the_stride_and_cover_the_text():
 
 
 def test_passages_are_slices_of_the_text_in_any_encoding(root, tmp_path):
-    found = passages([(Folder("articles/all.jsonl", (root,)), SPLITS)], Cache(tmp_path), words=7, stride=3)
+    found = passages([Whole(Folder("articles/all.jsonl", (root,)))], Cache(tmp_path), words=7, stride=3)
     assert all(len(text.split()) == 7 for text in found[:4])
     assert found[1].split()[:4] == found[0].split()[3:]
     assert len(found) == 30 * 7
@@ -243,11 +243,6 @@ def test_answer_recall_is_the_share_of_questions_whose_first_passages_hold_an_an
 def test_values_out_of_range_are_refused(parameters):
     with pytest.raises(RequestError, match=next(iter(parameters))):
         construct(QaLatency, parameters)
-
-
-def test_a_stride_that_leaves_words_out_is_refused(root, tmp_path):
-    with pytest.raises(RequestError, match="every 8 words leave words out"):
-        passages([(Folder("articles/all.jsonl", (root,)), SPLITS)], Cache(tmp_path), words=7, stride=8)
 
 
 def knnlm(root, **parameters):

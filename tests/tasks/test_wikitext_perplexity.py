@@ -19,6 +19,7 @@ from harness.contracts import TokenScores
 from harness.contracts.tasks import Context, TokenScoringSetting
 from harness.plan.registry import Registry, construct
 from tasks.bases.pool import PASSES
+from tasks.data.text import Source, split_of
 from tasks.data.text.articles import count_words
 from tasks.data.text.kinds import open_source
 from tasks.models.lm.training import trained_tokenizer
@@ -226,3 +227,27 @@ def test_further_reference_text_joins_or_replaces_the_train_split_without_what_i
     assert documents(own_text=False, decontaminated=False) == more | {held_out.strip()}
     with pytest.raises(RequestError, match="no reference text"):
         prepared(place, own_text=False)
+
+
+def test_no_model_is_trained_on_text_that_is_held_out(
+    place: tuple[Context, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, seen = place[0].data[0], set[str]()
+    own = open_source("folder", "wiki", place[0].data, Cache(place[0].cache)).documents("train")
+    further = [" ".join(f"v{n}x{i}" for i in range(20)) + "\n" for n in range(80)]
+    (root / "more.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in further))
+    (root / "held").mkdir()
+    learned = [text for text in further if split_of(text) == "train"]
+    for split, texts in (("validation", [own[0]]), ("test", [learned[0]])):
+        (root / "held" / f"{split}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+    def trained(name: str, size: object, source: Source, *given: object, **more: object) -> Path:
+        seen.update(source.documents("train"))
+        return Path(place[1])
+
+    monkeypatch.setattr("tasks.models.lm.training.trained_model", trained)
+    prepared(place, model="train:mini", training_text=["more.jsonl"])
+    assert {own[0], learned[0]} <= seen
+    seen.clear()
+    prepared(place, model="train:mini", training_text=["more.jsonl"], held_out="held")
+    assert seen == {*own, *learned} - {own[0], learned[0]}

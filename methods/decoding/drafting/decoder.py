@@ -50,9 +50,9 @@ class DraftingDecoder(Decoder):
 def gap_of_best(
     engine: Engine, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
 ) -> float:
-    """How far a token of the output is below the model's best one, in logits, the farthest from where the two outputs
-    part to the end, and that of `expected` where they part; by one forward pass over the output. Infinite where one of
-    the two ends there, and for an output that stops before its limit without an end token."""
+    """The largest distance, in logits, of a token below the model's best one: over the output's tokens from where the
+    two outputs part, and `expected`'s token there. One forward pass over the output. Infinite if either output ends
+    where they part, or if the output stops before its limit without an end token."""
     import torch
 
     place = common_prefix(output, expected)

@@ -79,7 +79,7 @@ def _layer(layer: Any, config: Any, turned: int) -> Any:
     around = hasattr(layer, "pre_feedforward_layernorm")  # norms before and after a sub-layer
     return SimpleNamespace(
         self_attn=SimpleNamespace(
-            projections=(own.q_proj, own.k_proj, own.v_proj), out_proj=own.o_proj, size=own.head_dim,
+            projections=(own.q_proj, own.k_proj, own.v_proj), out_proj=own.o_proj,
             num_heads=own.q_proj.out_features // own.head_dim, scale=own.scaling,
             q_norm=getattr(own, "q_norm", None), k_norm=getattr(own, "k_norm", None),
             window=config.sliding_window if config.model_type == "mistral" else getattr(own, "sliding_window", None),
@@ -97,7 +97,7 @@ def _gpt2_layer(block: Any) -> Any:
     own = block.attn
     return SimpleNamespace(
         self_attn=SimpleNamespace(
-            projections=(_linear(own.c_attn),), out_proj=_linear(own.c_proj), size=own.head_dim,
+            projections=(_linear(own.c_attn),), out_proj=_linear(own.c_proj),
             num_heads=own.num_heads, scale=own.scaling,
         ),
         self_attn_layer_norm=block.ln_1, final_layer_norm=block.ln_2,

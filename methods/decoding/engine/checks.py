@@ -18,7 +18,8 @@ from methods.decoding.engine.transformer import MANY
 # largest root mean square of the differences, as a share of the logits' spread, that counts as rounding
 _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}  # some modules round to float32 inside
 _SHORT_NUMBERS = 0.1  # bfloat16 and float16
-# tokens of the prompt, of a block whose step is compiled, of a block too long for that, and fed one by one
+# tokens of the prompt, of a short block (compiled, except in bfloat16 above width 256, where only single tokens are),
+# of a block too long for that, and fed one by one
 _PROMPT, _SHORT, _LONG, _SINGLE = 6, 2, MANY, 2
 _LONGEST = 256  # largest window for which the prompt, or the source, is made longer than it
 _SOURCES = 9, 3  # tokens of two sources encoded together

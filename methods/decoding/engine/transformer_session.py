@@ -49,18 +49,18 @@ class TransformerSession(Session):
 
     def advance(self, tokens: Sequence[Sequence[int]], last: bool = False) -> torch.Tensor:
         engine = self.engine
-        self._reserve(max(length + len(row) for length, row in zip(self.lengths, tokens, strict=True)))
+        total = max(length + len(row) for length, row in zip(self.lengths, tokens, strict=True))
+        self._reserve(total)
         if engine.compiled is not None and sum(map(len, tokens)) <= engine.few:
-            return self._advance_few(engine.compiled, tokens, last)
+            return self._advance_few(engine.compiled, tokens, total, last)
         rows, ids = Ragged.packed(tokens, engine.device)
         start = self.lengths[0]
         aligned = rows.uniform and self.lengths.count(start) == len(self.lengths)
-        total = max(length + count for length, count in zip(self.lengths, rows.counts, strict=True))
         live, windows = self._cache[:, : len(tokens)], {layer.window for layer in engine.decoder}
         turns = engine.turns(total)
         compiled, place = engine.compiled, None
         if not aligned or len(turns) or compiled is not None:
-            place = _positions(self.lengths, rows, engine.device)
+            place = torch.tensor(_positions(self.lengths, tokens), device=engine.device)
         if aligned or place is None:
             x = engine.embedding.block(ids, len(tokens), start)
             masks = {window: self._causal(rows.longest, total, window) for window in windows}
@@ -94,15 +94,14 @@ class TransformerSession(Session):
         self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
         return rows.last(x) if last else x
 
-    def _advance_few(self, weights: Weights, tokens: Sequence[Sequence[int]], last: bool) -> torch.Tensor:
+    def _advance_few(self, weights: Weights, tokens: Sequence[Sequence[int]], total: int, last: bool) -> torch.Tensor:
         """`advance` for few tokens, by the compiled step."""
         rows = len(tokens)
-        total = max(length + len(row) for length, row in zip(self.lengths, tokens, strict=True))
         if total > self._clean:
             if min(self.lengths) != total - 1 or max(map(len, tokens)) > 1:  # else all rows write this position
                 self._cache[:, :rows, self._clean : total] = 0
             self._clean = total
-        places = [length + slot for length, row in zip(self.lengths, tokens, strict=True) for slot in range(len(row))]
+        places = _positions(self.lengths, tokens)
         wanted = [1] * rows if last else [len(row) for row in tokens]
         sees = [place + 1 for place in places]
         states = self._compiled_step(weights, tokens, wanted, places, sees, self._cache)
@@ -309,9 +308,6 @@ def added(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return bias if mask is None else bias + mask
 
 
-def _positions(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tensor:
-    """Position of each new token, int64 [N], in rows that hold `lengths` positions."""
-    return torch.tensor(
-        [length + slot for length, count in zip(lengths, rows.counts, strict=True) for slot in range(count)],
-        device=device,
-    )
+def _positions(lengths: Sequence[int], tokens: Sequence[Sequence[int]]) -> list[int]:
+    """Position of each new token in rows that hold `lengths` positions."""
+    return [length + slot for length, row in zip(lengths, tokens, strict=True) for slot in range(len(row))]

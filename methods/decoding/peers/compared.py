@@ -10,7 +10,7 @@ from methods.decoding.engine.engines import shared_engine
 
 
 class Compared(SequenceDecoding):
-    """Gaps of its outputs are those of methods here that draft, in the logits of our engine."""
+    """Its `gap` is computed as for the drafting methods here, from our engine's logits."""
 
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int

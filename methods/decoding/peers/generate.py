@@ -84,11 +84,16 @@ class Peer(Compared):
                     outputs[number] = Decoded(ids, Trace(len(calls), accepted.counts if accepted else []))
         return outputs
 
+    def assistant(self, model: GenerationModel) -> Any:
+        """The module that drafts, if any."""
+        return None
+
     def _generate(
         self, model: GenerationModel, sources: list[Sequence[int]], limit: int, accepted: _Accepted | None
     ) -> list[list[int]]:
         try:
-            return generate(model, sources, limit, streamer=accepted, **self.settings())
+            assistant = self.assistant(model)
+            return generate(model, sources, limit, streamer=accepted, assistant=assistant, **self.settings())
         except (LookupError, TypeError, ValueError) as error:  # such as a T5 with more layers in its decoder
             kind = model.module.config.model_type
             raise RequestError(
@@ -207,9 +212,7 @@ class TransformersAssisted(Peer):
     def settings(self) -> dict[str, Any]:
         return {"num_beams": 1}
 
-    def _generate(
-        self, model: GenerationModel, sources: list[Sequence[int]], limit: int, accepted: _Accepted | None
-    ) -> list[list[int]]:
-        assistant = assistant_of(model).module
-        assistant.generation_config.num_assistant_tokens = self.tokens
-        return generate(model, sources, limit, streamer=accepted, assistant=assistant, **self.settings())
+    def assistant(self, model: GenerationModel) -> Any:
+        module = assistant_of(model).module
+        module.generation_config.num_assistant_tokens = self.tokens
+        return module

@@ -146,10 +146,10 @@ class LlamaCpp(SequenceDecoding):
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
-        """The difference of the log-probabilities (nats) that plain decoding by llama.cpp, step by step, gives the two
-        tokens at the first difference; at least so much, if one is not among its `LISTED` best. None where plain
-        decoding does not come there, which it does if it wrote one of the two, and where llama.cpp tells no
-        log-probabilities, as of an output with parts of characters. Infinite where one of them ends there."""
+        """The difference between the log-probabilities (nats) that llama.cpp, decoding plainly, gives the two tokens at
+        the first difference; a lower bound if one is not among its `LISTED` best. None if plain decoding parts from
+        both outputs before that place (it cannot if it wrote one of them), or if llama.cpp gives no log-probabilities,
+        as after part of a character. Infinite if one output ends there."""
         place = common_prefix(output, expected)
         if place in (len(output), len(expected)):
             return math.inf

@@ -36,15 +36,11 @@ class Query:
     counts: NDArray[np.float32]
 
 
-def version() -> str:
-    """Version of the installed bm25s. Raises `RequestError` when there is none."""
-    return str(_bm25s().__version__)
-
-
 def build_bm25(folder: Path, passages: Sequence[str], options: RetrieverOptions) -> None:
     """Index the passages: a weight for every (term, passage), sorted by term, then passage. Raises `RequestError` when
     no passage has a term."""
-    bm25s = _bm25s()
+    import bm25s
+
     tokens = bm25s.tokenize(
         list(passages), stopwords="en" if options.stopwords else None, token_pattern=TERM, show_progress=False
     )
@@ -199,11 +195,3 @@ def _score(offsets, words, weights, counts, ids, out):  # type: ignore[no-untype
         for p in range(offsets[ids[i]], offsets[ids[i] + 1]):
             total += weights[p] * counts[words[p]]
         out[i] = total
-
-
-def _bm25s() -> Any:
-    try:
-        import bm25s
-    except ImportError as error:
-        raise RequestError("bm25s is not installed: pip install bm25s, or use retriever=exact") from error
-    return bm25s

@@ -62,6 +62,7 @@ class DenseRetriever(PassageRetriever):
         """The best passage must not depend on k, but a graph search visits more nodes for a larger k. So every search
         asks for `beam` passages; if k exceeds it, a second search only appends to them."""
         reached = index.search(queries, self.beam)[1]
+        self._others += reached.size * self.vectors.dimension * self.vectors.keys.itemsize
         found = [ids[ids >= 0][:k] for ids in ranked(unrounded_distances(self.vectors, queries, reached), reached)[1]]
         if k <= self.beam:
             return found

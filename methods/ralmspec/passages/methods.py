@@ -14,7 +14,7 @@ from harness.common.documents import content_hash
 from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
-from methods.decoding.engine.engines import engine_of
+from methods.decoding.engine.engines import shared_engine
 from methods.nearest.opening import needs_build
 from methods.ralmspec.core.serving import Sequential, Speculative, room
 from methods.ralmspec.passages.generation import IterativeRaLM
@@ -72,7 +72,7 @@ class RalmSeq(IterativeOptions, Sequential):
         self.opened = open_retriever(artifacts, self)
         self.cache = PassageCache(self.opened) if self.shared else None  # None: each request has its own
         self.passages = Passages(artifacts.path("passage-tokens"))
-        self._engine = engine_of(subject)
+        self._engine = shared_engine(subject)
 
     def request(
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases

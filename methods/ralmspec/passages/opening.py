@@ -41,9 +41,9 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
     """Build the retriever's artifacts over `passages`; `text` is their hash. Raises `RequestError` when they hold no
     word."""
     if options.retriever == "bm25":
-        from methods.ralmspec.passages.bm25 import build_bm25, version
+        from methods.ralmspec.passages.bm25 import build_bm25
 
-        key = {"passages": text, "k1": options.k1, "b": options.b, "stopwords": options.stopwords, "bm25s": version()}
+        key = {"passages": text, "k1": options.k1, "b": options.b, "stopwords": options.stopwords}
         artifacts.build("bm25", key, lambda folder: build_bm25(folder, passages, options))
         return
     made: dict[str, Any] = {"encoder": options.encoder}

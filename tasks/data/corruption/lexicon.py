@@ -24,7 +24,6 @@ class Lexicon:
     """
 
     nouns: dict[str, str] = field(default_factory=dict)
-    plurals: set[str] = field(default_factory=set)
     verbs: dict[str, dict[str, str]] = field(default_factory=dict)
     verbal: dict[str, float] = field(default_factory=dict)
     families: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -89,7 +88,6 @@ class Lexicon:
         self.nouns.setdefault(singular, several)
         if several in counts:
             self.nouns.setdefault(several, singular)
-            self.plurals.add(several)
 
     def _relate(self, one: str, other: str) -> None:
         for word, form in ((one, other), (other, one)):

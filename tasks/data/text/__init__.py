@@ -13,10 +13,15 @@ from typing import Any, Literal
 
 from harness.common.cache import Cache
 from harness.common.documents import content_hash
+from harness.common.errors import RequestError
 from harness.common.sources import built_by
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+class EmptySplitError(RequestError):
+    """A split that exists and holds no document, as of a small collection."""
 
 
 class Source(ABC):
@@ -34,16 +39,21 @@ class Source(ABC):
 
     @abstractmethod
     def documents(self, split: Split) -> Sequence[str]:
-        """The split's documents in a fixed order. Raises `RequestError` when they are missing or unreadable."""
+        """The split's documents in a fixed order. Raises `RequestError` when they are missing or unreadable, and
+        `EmptySplitError` when there are none."""
+
+    def identity(self, split: Split) -> dict[str, Any]:
+        """The fingerprint, and the code that reads the documents."""
+        return {**self.fingerprint(split), "code": built_by(type(self))}
 
 
 def split_hash(source: Source, split: Split, cache: Cache) -> str:
     """`content_hash` of a split, cached under its fingerprint and the code that reads it."""
-    key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
+    key = {**source.identity(split), "split": split}
     return str(cache.value("split-hash", key, lambda: content_hash(source.documents(split))))
 
 
-def split_of(identity: str, seed: int = 0) -> Split:
+def split_of(identity: str) -> Split:
     """The split of a document in a collection without splits: 80% train, 10% validation, 10% test, by hash."""
-    share = hashlib.sha256(f"{seed}:{identity}".encode()).digest()[0] / 256
+    share = hashlib.sha256(f"0:{identity}".encode()).digest()[0] / 256
     return "train" if share < 0.8 else "validation" if share < 0.9 else "test"

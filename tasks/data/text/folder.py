@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.common.errors import RequestError
 from tasks.data.files import find_data
-from tasks.data.text import Source, Split, split_of
+from tasks.data.text import EmptySplitError, Source, Split, split_of
 from tasks.data.text.articles import articles
 
 _STEMS: dict[Split, tuple[str, ...]] = {
@@ -49,7 +49,7 @@ class Folder(Source):
         if self.path.is_file():
             found = [text for text in found if split_of(text) == split]
         if not found:
-            raise RequestError(f"{file} holds no document for the split {split}")
+            raise EmptySplitError(f"{file} holds no document for the split {split}")
         return found
 
     def _file(self, split: Split) -> Path:

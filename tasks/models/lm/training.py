@@ -55,6 +55,7 @@ def trained_model(
         "validation": split_hash(source, "validation", cache),
         "size": asdict(size),
         "seed": seed,
+        "precision": str(fast_precision(device)),
     }
 
     def build(folder: Path) -> None:
@@ -100,8 +101,8 @@ def _train(size: Size, name: str, source: Source, folder: Path, device: str, see
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     end = tokenizer.bos_token_id
-    tokens = _flat(source.documents("train"), tokenizer, end, progress)
-    held_out = _flat(source.documents("validation"), tokenizer, end, progress)
+    tokens = flat(source.documents("train"), tokenizer, end, progress)
+    held_out = flat(source.documents("validation"), tokenizer, end, progress)
     config = GPT2Config(
         vocab_size=len(tokenizer), n_positions=size.window, n_embd=size.width, n_layer=size.layers,
         n_head=max(1, size.width // 64), resid_pdrop=size.dropout, embd_pdrop=size.dropout, attn_pdrop=0.0,
@@ -148,8 +149,8 @@ def _train(size: Size, name: str, source: Source, folder: Path, device: str, see
     checkpoint.unlink(missing_ok=True)
 
 
-def _flat(documents: Sequence[str], tokenizer: Any, end: int, progress: Progress) -> NDArray[Any]:
-    """One array of all documents, each after an end token."""
+def flat(documents: Sequence[str], tokenizer: Any, end: int, progress: Progress) -> NDArray[Any]:
+    """One array of all documents, each after the token `end`."""
     parts: list[NDArray[Any]] = []
     for start in range(0, len(documents), 64):
         ids = token_ids(tokenizer, documents[start : start + 64])

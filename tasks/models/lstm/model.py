@@ -101,6 +101,7 @@ def trained_lstm(
     key = {
         "training": arrays_digest(training), "validation": arrays_digest(validation), "types": list(types),
         "size": size.stated(), "seed": seed,
+        "precision": str(fast_precision(device)),
     }  # fmt: skip
 
     def build(folder: Path) -> None:

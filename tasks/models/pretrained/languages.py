@@ -39,6 +39,7 @@ def _language_id(tokenizer: Any, language: str, name: str) -> int:
     number = known.get(language)
     if number is None and not known:
         number = tokenizer.convert_tokens_to_ids(language)
+        number = number if number in tokenizer.all_special_ids else None  # else `de` is a piece of words
     if number is None or number == tokenizer.unk_token_id:
         some = f": {', '.join(sorted(known)[:5])}, ..." if known else ", such as de, de_DE or deu_Latn"
         raise RequestError(f"the tokenizer of {name} knows no language {language!r}; name it as the model does{some}")

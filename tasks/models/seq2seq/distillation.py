@@ -99,7 +99,8 @@ def distilled_by_itself(
     model: TextGenerator, encoded: Sequence[list[int]], limit: int, cache: Cache, progress: Progress
 ) -> Pairs:
     """The training sources (ids) that fit a model that was not trained here, and its beam search's outputs for them."""
-    sources = [ids for ids in encoded if len(ids) <= model.window]
+    longest = model.longest_source
+    sources = [ids for ids in encoded if longest is None or len(ids) <= longest]
     return _kept(model.hash, lambda: model, sources, limit, cache, progress)
 
 

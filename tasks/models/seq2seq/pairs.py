@@ -1,4 +1,4 @@
-"""Pairs of texts as ids of a shared subword vocabulary, to train an encoder-decoder on."""
+"""Pairs of texts as ids of a shared subword vocabulary, to train a model on."""
 
 from __future__ import annotations
 

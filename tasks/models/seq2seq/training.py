@@ -1,7 +1,7 @@
 """Transformers trained here to write one text from another: encoder-decoders of Marian's architecture (post-norm,
 sinusoidal positions, tied embeddings), or causal models (`tasks.models.seq2seq.causal`).
 
-An encoder-decoder that edits does not start only from random weights: a new model is a copier
+Unless its size says otherwise, a new encoder-decoder starts as a copier of its source
 (`tasks.models.seq2seq.copier`). The result is a model folder in the hub's layout (`save_pretrained`, safetensors,
 tokenizer) in the cache, keyed by the content of the pairs, the tokenizer and everything below that affects the weights.
 `training.json` records the training.
@@ -136,7 +136,6 @@ def _train(
     first = module.config.decoder_start_token_id if module.config.is_encoder_decoder else None
     try:
         numbers = length_batches(training.lengths, size.batch_ids, size.longest, seed)
-        numbers(0)
     except ValueError as error:
         raise RequestError(f"no training pair fits the model: {error}; give other text or a larger size") from error
 

@@ -10,8 +10,6 @@ Sentences are read in groups of equal source length, without padding or masks on
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -26,6 +24,7 @@ from torch import nn
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
+from harness.common.files import digest
 from harness.common.progress import Progress
 from harness.common.training.loop import Plan, record, train, warmup_cosine
 from harness.common.training.precision import fast_precision
@@ -99,7 +98,7 @@ def trained_translator(
         raise RequestError(f"no pairs to train {name} on ({len(training)}, {len(validation)} held out)")
     key = {
         "training": _hash(training), "validation": _hash(validation), "size": asdict(size), "seed": seed,
-        "types": [list(source_types), list(target_types)],
+        "types": [list(source_types), list(target_types)], "precision": str(fast_precision(device)),
     }  # fmt: skip
 
     def build(folder: Path) -> None:
@@ -251,5 +250,4 @@ def _joined(state: torch.Tensor) -> torch.Tensor:
 
 
 def _hash(pairs: Pairs) -> str:
-    text = json.dumps([[list(source), list(target)] for source, target in pairs])
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return digest([[list(source), list(target)] for source, target in pairs])

@@ -94,8 +94,8 @@ def test_an_output_reads_verifier_and_drafter_in_every_iteration(tiny, folder, o
     verifier, drafter = weights_of(model), weights_of(method._drafting)
     [decoded] = decode(method, model, [[5, 9, 11, 30]], 12)
     drafts = sum(map(bool, decoded.trace.drafts))
-    encoders = verifier.once + drafter.once * options.get("own_encoder", True)
-    expected = encoders + verifier.each_pass * decoded.trace.iterations + drafter.each_pass * drafts
+    once = verifier.once + (drafter.once if options.get("own_encoder", True) else drafter.sources)
+    expected = once + verifier.each_pass * decoded.trace.iterations + drafter.each_pass * drafts
     assert decoded.trace.counters["bytes_read"] == expected and drafts > 1
     [alone] = decode(nar, model, [[5, 9, 11, 30]], 12)
     assert alone.trace.counters["bytes_read"] == drafter.once + drafter.each_pass * alone.trace.iterations
@@ -183,7 +183,9 @@ def test_the_drafter_fills_masks_as_its_module_does(tiny, folder):
     engine = engine_of(method._drafting)
     with torch.inference_mode():
         encoded = engine.encode(SOURCES)
-        drafter = NarDrafter(engine, encoded, 5, Batch(model, encoded, [], [20] * 4, Constraints()), method._head)
+        limits = [20] * 4
+        batch = Batch(model, encoded, [], limits, Constraints())
+        drafter = NarDrafter(engine.open(encoded, limits), 5, batch, method._head)
         written = [[7, 8], [], [9], [4, 5, 6]]
         for number, ids in enumerate(written):
             drafter.accept(number, ids, 0)

@@ -115,9 +115,11 @@ def test_both_sides_answer_alike(model, tmp_path, monkeypatch, peer, query, toge
     assert np.mean(same) == 1 if peer == "scan" else np.mean(same) >= 0.98
 
 
-def test_what_a_peer_cannot_hold_is_refused(tmp_path):
-    with pytest.raises(RequestError, match="token 70000 does not fit into 16 bits"):
-        peers.write_tokens([np.array([1, 70_000])], tmp_path)
+@pytest.mark.parametrize("peer", ["infini-gram", "tokengrams"])
+def test_a_vocabulary_that_a_peer_cannot_hold_is_refused(peer, tmp_path):
+    setting = SimpleNamespace(model=SimpleNamespace(vocabulary_size=65_536), reference=REFERENCE)
+    with pytest.raises(RequestError, match="has tokens of 16 bits, the model a vocabulary of 65536"):
+        InfinigramLatency(peer=peer).fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
 
 
 def test_texts_that_are_too_short_are_refused(model, tmp_path):

@@ -17,7 +17,7 @@ END = "end"
 WINDOW = 96
 
 
-@dataclass
+@dataclass(eq=False)
 class Model:
     """A `harness.contracts.GenerationModel`."""
 

@@ -143,7 +143,7 @@ def test_a_low_rank_completion_is_exact_inside_the_set_and_low_rank_outside(name
     reduced = world.layer.weight @ right[:4].T @ right[:4]
     for context in world.test[:5]:
         exact, logits = (weight @ context + world.layer.bias for weight in (world.layer.weight, reduced))
-        inside, _ = method.candidates(context)
+        inside = method.words(context, 1)
         logits[inside] = exact[inside]
         found = [method.log_prob(context, word) for word in range(500)]
         np.testing.assert_allclose(found, logits - np.logaddexp.reduce(logits), atol=2e-4)
@@ -316,6 +316,15 @@ def test_a_quantized_preview_is_off_by_the_rounding_of_its_weights(numbers, worl
     for context in world.test[:50]:
         method._preview(context, found)
         np.testing.assert_allclose(found, held @ context + world.layer.bias, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("quantized", {}), ("svd-softmax", {"width": 1})])
+def test_a_word_above_the_bound_is_refined_though_earlier_words_tie_at_it(name, parameters, artifacts):
+    layer = OutputLayer(np.array([[0], [0], [0], [1]], np.float32), np.zeros(4, np.float32))
+    method = construct(Registry().resolve("method", name), {"refined": 2, **parameters})
+    method.fit(layer, np.ones((64, 1), np.float32), np.full(64, 3), artifacts)
+    method.open(layer, artifacts)
+    assert method.topk(np.ones(1, np.float32), 1).ids.tolist() == [3]
 
 
 def test_product_quantisation_of_a_context_of_zeros_gives_distinct_words(world, artifacts):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.common.cache import Cache
+from harness.common.errors import RequestError
 from harness.common.generate import generate
 from harness.common.progress import Progress
 from harness.contracts import Decoded
@@ -141,6 +142,17 @@ def test_articles_are_cut_to_what_the_model_reads(context, articles, copier_fold
     assert "CNN/DailyMail" in setting.facts["data"]
     right = [Decoded(several[0].ids) for several in setting.gold()]
     assert task.metrics(setting, right)["rouge1"].value == pytest.approx(100)
+
+
+def test_an_article_is_cut_and_not_the_prompt_around_it(context, articles, copier_folder):
+    task = CnnDmSummarization(model=str(copier_folder), files=[articles], limit=20, prompt="near {source} river")
+    setting = task.prepare(context, QUIET)
+    for source in setting.evaluation:
+        text = task.generator.decode(source)
+        assert 120 < len(source) <= 128 and text.split()[:3] == ["near", "the", "old"] and text.endswith("river")
+    task.prompt = "near " * 200 + "{source}"
+    with pytest.raises(RequestError, match="leave no room for an article in 128 tokens"):
+        task.prepare(context, QUIET)
 
 
 def test_an_article_of_any_length_is_read_by_a_model_with_relative_positions(context, articles, relative_folder):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tasks.data.decontamination import Decontaminated, Joined
-from tasks.data.text import Source
+import pytest
+
+from tasks.data.decontamination import Decontaminated, Joined, Whole
+from tasks.data.text import EmptySplitError, Source
+from tasks.data.text.folder import Folder
 
 
 class Texts(Source):
@@ -35,7 +38,7 @@ LONG = words(*range(40))
 def kept(train, test, **options):
     source = Decontaminated(Texts(train=train, test=test), **options)
     found = source.documents("train")
-    assert (source.kept, source.dropped) == (len(found), len(train) - len(found))
+    assert source.dropped == len(train) - len(found)
     return found
 
 
@@ -88,3 +91,12 @@ def test_joined_sources_have_the_first_one_s_held_out_text():
     joined = Joined([Texts(train=["a"], test=["t"]), Texts(train=["b"])])
     assert joined.documents("train") == ["a", "b"] and joined.documents("test") == ["t"]
     assert joined.name == "texts and texts"
+
+
+def test_a_small_collection_is_whole_though_it_lacks_splits(tmp_path):
+    (tmp_path / "notes.txt").write_text("one document without a heading\n")
+    found = Folder("notes.txt", [tmp_path])
+    assert Whole(found).documents("train") == ["one document without a heading\n"]
+    with pytest.raises(EmptySplitError, match="no document for the split"):
+        [found.documents(split) for split in ("train", "validation", "test")]
+    assert Decontaminated(Texts(train=["a"]), [found]).documents("train") == ["a"]

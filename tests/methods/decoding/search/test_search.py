@@ -63,7 +63,8 @@ def test_beam_is_transformers_beam_alone_and_in_a_batch(tiny, kind, beam, length
 @pytest.mark.parametrize("method", [Greedy(), Beam(beam=3)])
 def test_an_output_reads_the_decoder_once_a_step_and_a_batch_shares_the_reading(tiny, kind, method):
     model, sources = tiny.make(kind, 1), some_sources(3, count=4)
-    once, each = weights_of(model)
+    weights = weights_of(model)
+    once, each = weights.once, weights.each_pass
     alone = [method.decode(model, [source], 12, NoPhases())[0] for source in sources]
     assert [one.trace.counters["bytes_read"] for one in alone] == [once + each * one.trace.iterations for one in alone]
     together = method.decode(model, sources, 12, NoPhases())

@@ -111,7 +111,7 @@ def test_speculation_saves_searches_and_is_corrected(artifacts_root, guesses):
 
 
 def test_a_request_reads_the_model_every_entry_of_a_search_and_the_entries_that_it_guesses_from(artifacts_root):
-    model, (_, weights) = MODELS[0], weights_of(MODELS[0])
+    model, weights = MODELS[0], weights_of(MODELS[0]).each_pass
     prompt, key, entries = PROMPTS[0], 16, 210
     method = fitted(KnnSequential, model, artifacts_root, k=4)
     decoded = method.generate(model, prompt, 20, NoPhases())
