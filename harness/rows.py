@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
-from statistics import median
+from statistics import mean, median
 from typing import Any, Literal, TypeVar
 
 from harness.common.statistics import Interval, ratio_of_totals
@@ -367,8 +367,9 @@ def with_one_baseline(rows: Iterable[Row]) -> list[Row]:
 
 
 def with_times_of_baselines(rows: Iterable[Row]) -> list[Row]:
-    """The rows of one table. One that was not timed and is the speed baseline of others of its column gets its time
-    next to one of them: the one whose timed answers are most often the baseline's."""
+    """The rows of one table. One that was not timed, and is the speed baseline of others in its column, gets its time
+    from the processes of one of them: one without objections, whose timed answers are most often the baseline's (the
+    first of equals)."""
     found = list(rows)
     beside: dict[str, list[Row]] = {}
     for row in found:
@@ -379,7 +380,7 @@ def with_times_of_baselines(rows: Iterable[Row]) -> list[Row]:
         others = beside.get(_side(row, {"method": row.method, "params": row.params["method"]}), [])
         if row.processes or row.status != "ok" or not others:
             return row
-        chosen = max(others, key=lambda other: min(_equal_answers(process) for process in other.processes))
+        chosen = max(others, key=lambda other: (not other.objections, mean(map(_equal_answers, other.processes))))
         return replace(row, processes=[_of_baseline(process) for process in chosen.processes])
 
     return [timed(row) for row in found]
@@ -396,14 +397,17 @@ def _equal_answers(process: Mapping[str, Any]) -> float:
 def _of_baseline(process: Mapping[str, Any]) -> dict[str, Any]:
     """What a process timed of the baseline alone."""
     sums, memory = process.get("sums") or {}, process.get("memory_mib")
-    tokens = sums.get("speed_baseline.tokens", sums.get("method.tokens") if _equal_answers(process) == 1 else None)
+    if _equal_answers(process) == 1 and "method.tokens" in sums:  # rows of before have no sum of the baseline's
+        sums = {"speed_baseline.tokens": sums["method.tokens"], **sums}
     return {
         "pairs": [{**pair, "method_ns": pair["baseline_ns"], "baseline_ns": None} for pair in process["pairs"]],
         "open_s": {"method": (process.get("open_s") or {}).get("speed_baseline")},
-        "sums": {} if tokens is None else {"method.tokens": tokens},
+        "sums": {
+            name.replace("speed_baseline", "method"): value
+            for name, value in sums.items() if name.startswith("speed_baseline.")
+        },
         "memory_mib": memory and {"method": memory.get("speed_baseline")},
-        "threads": process.get("threads"),
-    }
+    }  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

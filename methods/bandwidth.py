@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 
 
 class Weights(NamedTuple):
-    """Bytes of a model's parameters. encoder, sources: those read once for each batch of sources, of the encoder and
-    for the keys and values of its outputs; 0 for a causal model. each_pass: those read in every forward pass, of
-    decoder and output layer."""
+    """Bytes of a model's parameters. encoder: of the encoder; sources: of the decoder's projections of the encoder's
+    outputs. Both are read once for each batch of sources, and are 0 for a causal model. each_pass: those read in every
+    forward pass, of decoder and output layer."""
 
     encoder: int
     sources: int

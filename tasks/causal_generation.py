@@ -150,9 +150,10 @@ class CausalGeneration(LanguageModelOptions, Task):
         if unknown := [name for name in self.categories if name not in known]:
             raise RequestError(f"{file} has no category {unknown[0]!r}; it has {', '.join(known)}")
         texts = [text for category, text in turns if not self.categories or category in self.categories]
-        if not texts:
+        found = generator.prompts(texts, self.prompt_tokens, self._in_template())
+        if not found:
             raise RequestError(f"{file} has no prompt; fetch it again, or name another by task.file")
-        return generator.prompts(texts, self.prompt_tokens, self._in_template())
+        return found
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
         """`repeated`: the share of 4-grams that occur earlier in the same output. Repetition is easy to draft."""

@@ -85,13 +85,16 @@ class CnnDmSummarization(DistilledTask):
         room = longest - self.limit * (self.generator.kind == "causal")
         without = len(encode([""])[0])
         if room <= without:
-            raise RequestError(f"prompt and limit={self.limit} leave no room for an article in {longest} tokens")
+            output = f" and limit={self.limit}" if room < longest else ""
+            raise RequestError(f"the prompt{output} leaves no room for an article in {longest} tokens; shorten it")
 
         def cut(text: str) -> list[int]:
             article = tokenizer(text, add_special_tokens=False)["input_ids"][: room - without]
-            while len(ids := encode([tokenizer.decode(article)])[0]) > room:
+            while True:
+                kept = tokenizer.decode(article, clean_up_tokenization_spaces=False)
+                if len(ids := encode([kept.rstrip("\ufffd")])[0]) <= room:  # the cut may split a character
+                    return ids
                 article = article[: room - len(ids)]
-            return ids
 
         return [ids if len(ids) <= room else cut(text) for text, ids in zip(texts, encoded, strict=True)]
 

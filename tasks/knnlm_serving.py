@@ -11,7 +11,7 @@ from harness.common.progress import Progress
 from harness.contracts.tasks import Context, RetrievalSetting, Scale
 from harness.plan.registry import task
 from tasks.bases.parameters import Positive
-from tasks.bases.serving import ServingTask, check_window
+from tasks.bases.serving import ServingTask, beginnings, check_window, drawn
 from tasks.data.streams import Selection, joined, streams
 from tasks.data.text.kinds import open_source
 
@@ -70,7 +70,8 @@ class KnnLmServing(ServingTask):
         reference = joined([streams(one, "train", reader, every, cache, progress) for one in texts])
         tuning = Selection(tokens=self.validation_tokens, piece=reader.window, seed=seed)
         validation = streams(source, "validation", reader, tuning, cache, progress)
-        prompts, held_out = self.continued(source, model, self.prompt_tokens, context, cache, progress)
+        every_prompt, held_out = beginnings(source, model, self.prompt_tokens, cache, progress)
+        prompts = drawn(every_prompt, self.to_draw, seed)
         return self.setting(
             model,
             prompts,

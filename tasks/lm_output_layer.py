@@ -126,6 +126,7 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
             training_contexts=sizes["train"],
             test_perplexity=float(np.exp(-np.concatenate(log_probs).mean(dtype=np.float64))),
             model_hash=model.hash,
+            **({"bos": model.facts["bos"]} if "bos" in model.facts else {}),
         )
 
 

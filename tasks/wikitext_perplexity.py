@@ -50,9 +50,9 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     the evaluation's windows overlap, so the LM's share of the time is smaller in timed passes.
     shown: for a method that saves searches, number of the likeliest sequences of each length predicted without one.
     more_text: further data sets, files or folders under HARNESS_DATA, added completely to the reference text.
-    own_text: False leaves out the train split. decontaminated: if there is more text, all reference text is without
-    documents that overlap too much with test and validation text. held_out: a data set under HARNESS_DATA whose
-    validation and test splits are used instead.
+    own_text: False leaves out the train split. decontaminated: if there is more text, or `held_out` is given, all
+    reference text is without documents that overlap too much with test and validation text. held_out: a data set under
+    HARNESS_DATA whose validation and test splits are used instead.
 
     Text whose words are not separated by blanks has bits per byte, and no perplexity per word.
 
@@ -161,7 +161,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     def model_place(self, asked: Source, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
         """Folder or hub id of the model, and its name. asked: the held-out text."""
         training = open_source(self.source, self.dataset, context.data, cache)
-        held_out = None if asked.name == training.name else asked
+        held_out = None if asked.identity("test") == training.identity("test") else asked
         return self.place(training, context, cache, progress, held_out)
 
     def metrics(self, setting: TokenScoringSetting, answers: Sequence[TokenScores]) -> dict[str, Measure]:

@@ -113,14 +113,16 @@ class NarDecoder(BlockOptions, Decoder):
             raise RequestError(f"block = {self.block} is longer than any output may be ({limit} tokens): give less")
         return super().decode(model, sources, limit, phases)
 
-    def drafter(self, batch: Batch, phases: Phases, session: Session | None = None) -> NarDrafter:
-        """The drafter of this batch. session: the batch's, if the drafter's engine opened it."""
+    def drafter(self, batch: Batch, phases: Phases) -> NarDrafter:
+        """The drafter of this batch."""
         with phases("encode_drafter"):
-            if session is None:
-                engine = self._drafting_engine
-                encoded = engine.encode(batch.encoded.sources) if self.own_encoder else batch.encoded
-                session = engine.open(encoded, batch.limits)
-            return NarDrafter(session, self.block, batch, self._head, self.confidence)
+            engine = self._drafting_engine
+            encoded = engine.encode(batch.encoded.sources) if self.own_encoder else batch.encoded
+            return self.drafting(engine.open(encoded, batch.limits), batch)
+
+    def drafting(self, session: Session, batch: Batch) -> NarDrafter:
+        """The drafter in a session of its own."""
+        return NarDrafter(session, self.block, batch, self._head, self.confidence)
 
 
 @method(
@@ -184,14 +186,15 @@ class Nar(NarDecoder):
         return {f"{name}_ms": Ratio({f"method.{phase}": 1e3}, per={"items": 1}) for name, phase in parts.items()}
 
     def engine_of(self, model: GenerationModel) -> Engine:
-        """The drafter's engine, or the verifier's if the drafter uses the verifier's encoder."""
+        """The drafter's engine, or the verifier's if the drafter uses the verifier's encoder: then a session of the
+        verifier is opened in addition, in the phase `encode`."""
         return self._drafting_engine if self.own_encoder else super().engine_of(model)
 
     def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
         return super().read(self._drafting_engine, outputs)  # which may share the verifier's encoder
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
-        drafter = self.drafter(batch, phases, session if self.own_encoder else None)
+        drafter = self.drafting(session, batch) if self.own_encoder else self.drafter(batch, phases)
         ends, active = set(batch.model.eos_ids), list(range(len(batch.outputs)))
         while active:
             with phases("draft"):

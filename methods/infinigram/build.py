@@ -167,7 +167,7 @@ def _abandoned(partial: Path, host: str) -> bool:
 
 def _running(process: str) -> bool:
     """Whether a process with this id runs."""
-    return process.isdecimal() and psutil.pid_exists(int(process))
+    return process.isdecimal() and len(process) < 10 and psutil.pid_exists(int(process))
 
 
 def _tokenizer_in(folder: Path, write: Callable[[Path], object] | None) -> dict[str, Any]:

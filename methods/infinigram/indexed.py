@@ -27,7 +27,8 @@ def index_reference(
     key = {"reference": streams_hash(reference), "vocabulary_size": vocabulary_size, "tokenizer": tokenizer_hash}
 
     def fill(folder: Path) -> None:
-        shutil.rmtree(folder / "index", ignore_errors=True)  # of an interrupted build
+        for left in folder.glob("index*"):  # of an interrupted build
+            shutil.rmtree(left, ignore_errors=True)
         build_index(
             reference, folder / "index", vocabulary_size=vocabulary_size, tokenizer_hash=tokenizer_hash,
             parts=artifacts.parts,

@@ -100,7 +100,8 @@ class InfinigramLatency(TimedAnalysis):
         model, reference = setting.model, setting.reference
         if model.vocabulary_size > SEPARATOR:
             raise RequestError(
-                f"{self.peer} has tokens of 16 bits, the model a vocabulary of {model.vocabulary_size}; give another"
+                f"{self.peer} stores tokens in 16 bits, and the model has a vocabulary of {model.vocabulary_size}: "
+                f"take a model of at most {SEPARATOR} tokens"
             )
         index_reference(artifacts, reference, model.vocabulary_size, model.tokenizer_hash)
 

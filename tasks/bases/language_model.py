@@ -30,7 +30,8 @@ class LanguageModelOptions:
     (`tasks.models.lm.sizes`), a hub id, a folder, a GGUF file, `package:NAME` or a name of
     `harness.common.checkpoints`. window: in tokens, null for the model's own. dtype: of its weights. training_text:
     further data sets under HARNESS_DATA that a size is trained on, without documents that share a tenth or more with
-    the held-out text. as_wikitext: convert further text to WikiText's format and to the words of the task's own text.
+    the held-out text; so is the task's own text, if another text is held out. as_wikitext: convert further text to
+    WikiText's format and to the words of the task's own text.
     """
 
     source: Kind = "embedded"

@@ -14,7 +14,7 @@ from harness.common.progress import Progress
 from harness.common.statistics import block_jackknife, mean_interval
 from harness.contracts import Decoded
 from harness.contracts.metrics import Metric
-from harness.contracts.tasks import Context, Measure, RetrievalSetting, Task
+from harness.contracts.tasks import Measure, RetrievalSetting, Task
 from tasks.bases.language_model import LanguageModelOptions
 from tasks.bases.parameters import Positive
 from tasks.bases.pool import enough
@@ -59,16 +59,6 @@ class ServingTask(LanguageModelOptions, Task):
     def to_draw(self) -> int:
         """Number of prompts drawn, to evaluate and to time."""
         return max(self.evaluation, enough(self.timed))
-
-    def continued(
-        self, held_out: Source, model: TextGenerator, tokens: int, context: Context, cache: Cache, progress: Progress
-    ) -> tuple[list[list[int]], str]:
-        """Prompts of `tokens` tokens from the test split of a text, and the hash of the text that they are drawn from.
-
-        Raises `RequestError` when the text is too short.
-        """
-        every, content = beginnings(held_out, model, tokens, cache, progress)
-        return drawn(every, self.to_draw, context.seed), content
 
     def setting(
         self,
@@ -191,8 +181,8 @@ def _mean(values: Column) -> Measure:
 
 
 def _ratio(parts: Column, wholes: Column) -> Measure | None:
-    """sum(parts) / sum(wholes) over requests. None if the sum of wholes is 0; no interval if it is 0 once
-    some request is left out."""
+    """sum(parts) / sum(wholes) over requests. None if the sum of wholes is 0; no interval if it is 0 once some request
+    is left out."""
     if not wholes.sum():
         return None
     with np.errstate(invalid="ignore", divide="ignore"):

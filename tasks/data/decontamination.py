@@ -37,7 +37,7 @@ class Decontaminated(Source):
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
         if split != "train":
-            return self.source.fingerprint(split)
+            return {"of": self.source.identity(split)}
         against = [other.identity(part) for other in self.others for part in _splits(other, HELD_OUT)]
         return {"decontaminated": self.source.identity(split), "against": against, "n": N, "share": self.share}
 
@@ -97,7 +97,7 @@ class Joined(Source):
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
         if split != "train":
-            return self.sources[0].fingerprint(split)
+            return {"of": self.sources[0].identity(split)}
         return {"joined": [source.identity(split) for source in self.sources]}
 
     def documents(self, split: Split) -> Sequence[str]:
@@ -114,7 +114,7 @@ class Whole(Source):
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
         if split != "train":
-            return self.source.fingerprint(split)
+            return {"of": self.source.identity(split)}
         return {"whole": [self.source.identity(one) for one in _splits(self.source)]}
 
     def documents(self, split: Split) -> Sequence[str]:

@@ -117,9 +117,12 @@ def test_answers_are_as_close_as_demanded_or_not(comparison, value, faithful):
 
 
 def test_an_untimed_baseline_has_the_times_that_its_column_took_of_it():
-    ratios = {"tokens_per_second": {"of": {"method.tokens": 1}, "per": {"method": 1}}}
+    ratios = {
+        "tokens_per_second": {"of": {"method.tokens": 1}, "per": {"method": 1}},
+        "bytes_read": {"of": {"method.bytes_read*items": 1}, "per": {"items": 1}},
+    }
     own, elsewhere, failed = (
-        rows.new_row(row="LM", method="lm", ratios=ratios, **other)
+        rows.new_row(row="LM", method="lm", ratios=ratios, counters={"bytes_read": 5}, **other)
         for other in ({}, {"column": "another"}, {"status": "failed"})
     )
     unlike, alike = answering(row(2.0, spread=0.0), 0.9), answering(row(3.0, spread=0.0), 1.0)
@@ -127,7 +130,10 @@ def test_an_untimed_baseline_has_the_times_that_its_column_took_of_it():
     assert found[1:] == [elsewhere, failed, unlike, alike]
     assert found[0].value("latency_s") == pytest.approx(3 / 5)  # passes of 3 s, with five items each
     assert found[0].value("tokens_per_second") == pytest.approx(90 / 9)
+    assert found[0].value("bytes_read") == 7  # of the timed items
     assert (found[0].decision, found[0].speedup) == (None, None)
+    objected = replace(alike, objections=["the baseline took 2 times as long"])
+    assert with_times_of_baselines([own, unlike, objected])[0].value("latency_s") == pytest.approx(2 / 5)
     (of_unlike, _) = with_times_of_baselines([own, unlike])
     assert of_unlike.value("latency_s") == pytest.approx(2 / 5)
     assert of_unlike.value("tokens_per_second") is None  # other outputs may have other lengths
@@ -137,7 +143,8 @@ def test_an_untimed_baseline_has_the_times_that_its_column_took_of_it():
 
 def answering(made: Row, equal: float, **sums: float) -> Row:
     """The row with so many timed answers like its baseline's, and 90 tokens a process."""
-    more = {"fidelity": {"exact_match": equal}, "sums": {"method.tokens": 90, **sums}}
+    sums = {"method.tokens": 90, "speed_baseline.bytes_read": 7, **sums}
+    more = {"fidelity": {"exact_match": equal}, "sums": sums}
     return replace(made, processes=[{**process, **more} for process in made.processes])
 
 

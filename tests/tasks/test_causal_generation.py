@@ -122,6 +122,9 @@ def test_lines_of_another_form_are_refused(place):
     (place[0].data[0] / "other.jsonl").write_text('{"question": "q"}\n')
     with pytest.raises(RequestError, match="no object with category and turns"):
         task_of(place, file="other.jsonl").prepare(place[0], QUIET)
+    (place[0].data[0] / "other.jsonl").write_text('{"category": "qa", "turns": [""]}\n')
+    with pytest.raises(RequestError, match="has no prompt"):
+        task_of(place, file="other.jsonl").prepare(place[0], QUIET)
 
 
 def test_there_are_enough_prompts_for_passes_of_whole_batches(place, monkeypatch):

@@ -249,5 +249,7 @@ def test_no_model_is_trained_on_text_that_is_held_out(
     prepared(place, model="train:mini", training_text=["more.jsonl"])
     assert {own[0], learned[0]} <= seen
     seen.clear()
-    prepared(place, model="train:mini", training_text=["more.jsonl"], held_out="held")
+    _, setting = prepared(place, model="train:mini", training_text=["more.jsonl"], held_out="held")
+    reference = {setting.model.tokenizer.decode(stream[1:]).strip() for stream in setting.reference}
+    assert reference == {text.strip() for text in own[1:]}
     assert seen == {*own, *learned} - {own[0], learned[0]}

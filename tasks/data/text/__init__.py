@@ -39,8 +39,8 @@ class Source(ABC):
 
     @abstractmethod
     def documents(self, split: Split) -> Sequence[str]:
-        """The split's documents in a fixed order. Raises `RequestError` when they are missing or unreadable, and
-        `EmptySplitError` when there are none."""
+        """The split's documents in a fixed order. Raises `RequestError` when they are missing or unreadable; a folder's
+        raises `EmptySplitError` where a split is there and empty."""
 
     def identity(self, split: Split) -> dict[str, Any]:
         """The fingerprint, and the code that reads the documents."""

@@ -39,7 +39,7 @@ def fine_tuned(
     progress: Progress | None = None,
 ) -> Path:  # fmt: skip
     """Folder of the causal model in `start`, fine-tuned on the source's train split unless the cache has it, in windows
-    of its positions or `WINDOW` tokens.
+    of `WINDOW` tokens, or of its positions if these are fewer.
 
     Raises `RequestError` for too little text, and for a tokenizer with neither a token that begins nor one that ends a
     text.

@@ -101,6 +101,15 @@ def test_an_output_reads_verifier_and_drafter_in_every_iteration(tiny, folder, o
     assert alone.trace.counters["bytes_read"] == drafter.once + drafter.each_pass * alone.trace.iterations
 
 
+def test_the_drafter_alone_opens_one_session(tiny, folder, monkeypatch):
+    model = tiny.make("bart", 3)
+    nar, count = opened(Nar(block=4), model, folder), []
+    opens = type(nar._drafting_engine).open
+    monkeypatch.setattr(type(nar._drafting_engine), "open", lambda *given: count.append(1) or opens(*given))
+    decode(nar, model, [[5, 9, 11, 30]], 12)
+    assert len(count) == 1
+
+
 def naive(module, source, start, ends, limit, draft, beta, tau):
     """GAD++ without a cache: every token by a forward pass over all before it. Returns the output, and the places of
     accepted tokens that were not the first choice."""

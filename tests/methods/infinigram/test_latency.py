@@ -118,7 +118,7 @@ def test_both_sides_answer_alike(model, tmp_path, monkeypatch, peer, query, toge
 @pytest.mark.parametrize("peer", ["infini-gram", "tokengrams"])
 def test_a_vocabulary_that_a_peer_cannot_hold_is_refused(peer, tmp_path):
     setting = SimpleNamespace(model=SimpleNamespace(vocabulary_size=65_536), reference=REFERENCE)
-    with pytest.raises(RequestError, match="has tokens of 16 bits, the model a vocabulary of 65536"):
+    with pytest.raises(RequestError, match="has a vocabulary of 65536: take a model of at most 65535"):
         InfinigramLatency(peer=peer).fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
 
 

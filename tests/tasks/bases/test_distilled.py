@@ -151,7 +151,7 @@ def test_an_article_is_cut_and_not_the_prompt_around_it(context, articles, copie
         text = task.generator.decode(source)
         assert 120 < len(source) <= 128 and text.split()[:3] == ["near", "the", "old"] and text.endswith("river")
     task.prompt = "near " * 200 + "{source}"
-    with pytest.raises(RequestError, match="leave no room for an article in 128 tokens"):
+    with pytest.raises(RequestError, match="leaves no room for an article in 128 tokens"):
         task.prepare(context, QUIET)
 
 

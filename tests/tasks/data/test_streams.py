@@ -79,6 +79,13 @@ def test_whole_split_keeps_every_document_and_word(model: Model, tmp_path: Path)
         assert stream[0] == model.start_id and model.tokenizer.decode(stream[1:]) == text
 
 
+def test_a_whole_split_is_the_same_for_any_seed(model: Model, tmp_path: Path) -> None:
+    source, cache = Numbers(), Cache(tmp_path)
+    for seed in (0, 1):
+        streams(source, "test", model, Selection(seed=seed), cache, QUIET)
+    assert len([folder for folder in (tmp_path / "streams").iterdir() if folder.is_dir()]) == 1
+
+
 def test_a_selection_is_words_of_the_text_and_meets_the_number_of_tokens(model: Model, tmp_path: Path) -> None:
     source, cache = Numbers(), Cache(tmp_path)
     part = streams(source, "test", model, Selection(tokens=1000, piece=128, seed=1), cache, QUIET)

@@ -48,6 +48,11 @@ def fitted(cls, model, passages, root, **parameters):
     return method
 
 
+def test_methods_over_one_model_share_its_packed_weights(model, artifacts_root):
+    one, other = (fitted(cls, model, make_passages(1, 40), artifacts_root) for cls in (RalmSeq, RalmSpec))
+    assert one._engine is other._engine
+
+
 def test_a_request_reads_the_model_and_every_passage_vector_of_an_exact_search(model, artifacts_root):
     method, weights = fitted(RalmSeq, model, make_passages(1, 40), artifacts_root), weights_of(model).each_pass
     vector = 9 * method.opened.index.scores.dtype.itemsize + 4  # of 8 dimensions and the column of lengths, with a norm
