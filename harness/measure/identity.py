@@ -19,7 +19,7 @@ from harness.plan.registry import Kind, Registry
 from harness.rows import SCHEMA
 
 # what is computed from rows when they are read
-FOLLOWING = frozenset({"harness.rows", "harness.decision", "harness.machine"})
+FOLLOWING = frozenset({"harness.groups", "harness.rows", "harness.decision", "harness.machine"})
 
 
 @dataclass(frozen=True)

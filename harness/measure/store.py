@@ -14,7 +14,8 @@ from pathlib import Path
 
 from harness.common.cache import exclusive
 from harness.common.errors import RequestError, writing
-from harness.rows import SCHEMA, Row, newest
+from harness.groups import newest
+from harness.rows import SCHEMA, Row
 
 
 class RowStore:

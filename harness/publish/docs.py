@@ -32,8 +32,8 @@ from harness.common.errors import HarnessError, RequestError, unknown
 from harness.common.files import write_atomically
 from harness.common.sources import ROOT
 from harness.contracts.tasks import SCALES
+from harness.groups import paired
 from harness.plan.registry import Registry
-from harness.rows import paired
 from harness.show import claims, figure, forest, frame, markup, overview, stored, tables
 from harness.show.formats import number, with_interval
 from harness.show.markup import markdown_table

@@ -22,11 +22,12 @@ from harness.common.files import data_roots, default_cache
 from harness.common.sources import ROOT
 from harness.contracts.tasks import Scale
 from harness.decision import LEAST
+from harness.groups import repeats
 from harness.measure.store import RowStore, as_line
 from harness.plan.cell import Cell, Named
 from harness.plan.registry import Registry
 from harness.plan.schema import Recipe
-from harness.rows import Row, repeats
+from harness.rows import Row
 from harness.show import claims, figure, frame, markup, tables
 from harness.show.stored import MEASURED, gathered
 

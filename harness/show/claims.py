@@ -18,9 +18,10 @@ from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import SCALES, Scale
 from harness.decision import FASTER, SLOWER, is_decided
+from harness.groups import paired
 from harness.plan.matching import describe, differences, find
 from harness.plan.schema import CellOf, Claim, Comparison
-from harness.rows import OPERATORS, Row, paired
+from harness.rows import OPERATORS, Row
 from harness.show.formats import number, with_interval
 from harness.show.interpolation import point
 from harness.show.stored import Stored

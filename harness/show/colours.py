@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from harness.decision import EQUAL, FASTER, SLOWER, UNDECIDED
+from harness.groups import grouped
 from harness.plan.registry import Registry
-from harness.rows import grouped
 
 PALETTE = (
     "#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#17becf",

@@ -26,8 +26,9 @@ import pandas as pd
 from harness.common import statistics
 from harness.common.errors import RequestError
 from harness.decision import ProcessSample
+from harness.groups import by_cell, grouped
 from harness.measure.store import RowStore
-from harness.rows import Baseline, Row, by_cell, grouped
+from harness.rows import Baseline, Row
 from harness.show import frame
 from harness.show.formats import aligned, number, with_interval
 from harness.show.markup import markdown_table

@@ -18,8 +18,9 @@ from PIL import Image
 
 from harness.common.errors import reason
 from harness.common.files import write_atomically
+from harness.groups import grouped
 from harness.plan import schema
-from harness.rows import Row, grouped, metric_among
+from harness.rows import Row, metric_among
 from harness.show import curves
 from harness.show.stored import Stored, place_of
 

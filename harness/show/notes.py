@@ -11,8 +11,9 @@ from statistics import geometric_mean
 from typing import Any
 
 from harness.decision import is_decided
+from harness.groups import grouped, paired
 from harness.plan.schema import ScaleSpec
-from harness.rows import Row, grouped, paired
+from harness.rows import Row
 from harness.show.formats import number, with_interval
 from harness.show.published import Number
 from harness.show.stored import Stored, place_of

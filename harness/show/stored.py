@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from harness.common.errors import HarnessError, RequestError
 from harness.contracts.tasks import SCALES, Scale
+from harness.groups import by_cell, with_one_baseline, with_times_of_baselines
 from harness.machine import describe
 from harness.measure.store import RowStore
 from harness.plan import expansion
@@ -22,7 +23,7 @@ from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
 from harness.plan.registry import Registry
 from harness.plan.schema import Recipe
-from harness.rows import Row, by_cell, with_one_baseline, with_times_of_baselines
+from harness.rows import Row
 from harness.show import published
 from harness.show.published import Number
 

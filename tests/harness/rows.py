@@ -42,6 +42,17 @@ def with_samples(
     return replace(row, processes=processes(speedup, **details), objections=list(objections))
 
 
+def timed_row(
+    speedup: float | Sequence[float] = 2.0, scale: str = "small", key: str | None = "k", objections: Sequence[str] = (),
+    **details: Any,
+) -> Row:  # fmt: skip
+    """A row next to a language model, with such samples, which a repeat under this key would extend."""
+    baseline = {"method": "lm", "params": {}}
+    hashes = {"key": key} if key else {}
+    made = new_row(scale=scale, speed_baseline=baseline, metrics={"perplexity": 9.0}, hashes=hashes)
+    return with_samples(made, speedup, objections, **details)
+
+
 def _around(centre: float, spread: float, number: int) -> list[float]:
     if number == 1:
         return [centre]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from harness.common.errors import MachineError, RequestError
+from harness.groups import by_cell
 from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.cell import Named
 from harness.plan.recipe import parse
 from harness.plan.schema import Fidelity, Figure, Timing
 from harness.publish.keep import keep, known_folders, scrubbed
-from harness.rows import by_cell
 from tests.harness.made import cell_of
 from tests.harness.rows import new_row, with_samples
 
