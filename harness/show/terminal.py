@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pandas as pd
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -96,25 +96,24 @@ def _spare(grid: pd.DataFrame, width: int, label: int = 0) -> int:
     return width - sum(least for least, _ in _widths(grid, label)) - GAP * (int(grid.shape[1]) - 1)
 
 
-def _rich(grid: pd.DataFrame, width: int) -> RichTable:
+def _rich(grid: pd.DataFrame, width: int) -> Group:
     """The table in this width, where it fits: what is spare goes to the columns that lack most. rich itself would cut
-    columns."""
+    columns. Each section has its heading above its lines."""
     widths, spare = _widths(grid), _spare(grid, width)
     given = [least for least, _ in widths]
     while spare > 0 and (lack := max(whole - has for has, (_, whole) in zip(given, widths, strict=True))):
         given[next(n for n, (_, whole) in enumerate(widths) if whole - given[n] == lack)] += 1
         spare -= 1
-    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    for head, size in zip(grid, given, strict=True):
-        justify: Literal["left", "right"] = "left" if head in WORDS else "right"
-        rich.add_column(Text(head.replace("_", " ")), justify=justify, width=size)
+    parts: list[RichTable | Text] = []
     for heading, lines in sections(grid):
-        if heading:
-            rich.add_section()
-            rich.add_row(Text(heading, style="bright_black"))
+        rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=not parts, padding=(0, 1))
+        for head, size in zip(grid, given, strict=True):
+            justify: Literal["left", "right"] = "left" if head in WORDS else "right"
+            rich.add_column(Text(head.replace("_", " ")), justify=justify, width=size)
         for line in lines:
             rich.add_row(*(Text(cell, style=SHADES.get(cell, "")) for cell in line))
-    return rich
+        parts += [Text(f"\n{heading}", style="bright_black"), rich] if heading else [rich]
+    return Group(*parts)
 
 
 def _pairs(lines: Iterable[tuple[str, str]], colours: Mapping[Any, str] | None = None) -> RichTable:

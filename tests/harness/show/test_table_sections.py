@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from harness.show import tables
-from tests.harness.show.test_tables import CELLS, MACHINE, OTHER, build, lines_of, planned, row, rows
+from tests.harness.show.test_tables import CELLS, MACHINE, OTHER, build, lines_of, planned, row, rows, text
 
 
 def test_rows_of_other_machines_are_shown_apart_and_finish_no_cell():
@@ -16,6 +16,13 @@ def test_rows_of_other_machines_are_shown_apart_and_finish_no_cell():
     assert lines_of(newer)[0][2].startswith("50.0") and len(lines_of(newer, 1)) == 3  # the newest measurement leads
     nothing = build([theirs], lead="runs", cells=planned())
     assert [line[2] for line in lines_of(nothing)] == ["not run"] * 4
+
+
+def test_a_heading_is_whole_on_a_terminal_however_narrow_the_first_column_is():
+    theirs = row(CELLS[0], 50.0, machine=OTHER, started="2026-01-01")
+    table = build([theirs, *(replace(one, started="2026-01-02") for one in rows())])
+    heading = list(tables.sections(table.lead))[1][0]
+    assert heading in " ".join(text(table).split()) and heading in " ".join(text(table, 60).split())
 
 
 def test_machines_that_differ_in_what_their_description_leaves_out_have_a_section_each():
