@@ -1,4 +1,4 @@
-"""Rows read together: those of one cell, two methods timed in the same processes, those of one column."""
+"""Rows read together: those of one cell, of two methods timed in the same processes, of one column."""
 
 from __future__ import annotations
 

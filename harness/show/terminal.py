@@ -104,15 +104,20 @@ def _rich(grid: pd.DataFrame, width: int) -> Group:
     while spare > 0 and (lack := max(whole - has for has, (_, whole) in zip(given, widths, strict=True))):
         given[next(n for n, (_, whole) in enumerate(widths) if whole - given[n] == lack)] += 1
         spare -= 1
-    parts: list[RichTable | Text] = []
-    for heading, lines in sections(grid):
-        rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=not parts, padding=(0, 1))
+
+    def empty(heads: bool) -> RichTable:
+        made = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=heads, padding=(0, 1))
         for head, size in zip(grid, given, strict=True):
             justify: Literal["left", "right"] = "left" if head in WORDS else "right"
-            rich.add_column(Text(head.replace("_", " ")), justify=justify, width=size)
+            made.add_column(Text(head.replace("_", " ")), justify=justify, width=size)
+        return made
+
+    parts: list[RichTable | Text] = [empty(heads=True)]
+    for heading, lines in sections(grid):
+        rows = empty(heads=False)
         for line in lines:
-            rich.add_row(*(Text(cell, style=SHADES.get(cell, "")) for cell in line))
-        parts += [Text(f"\n{heading}", style="bright_black"), rich] if heading else [rich]
+            rows.add_row(*(Text(cell, style=SHADES.get(cell, "")) for cell in line))
+        parts += [Text(f"\n{heading}", style="bright_black"), rows] if heading else [rows]
     return Group(*parts)
 
 

@@ -167,7 +167,7 @@ def test_what_is_no_row_is_refused():
 
 
 def test_what_follows_is_told_to_programs_that_read_no_samples():
-    told = rows.with_samples(rows.new_row(speed_baseline={"method": "lm", "params": {}}), 2.0).following()
+    told = timed_row(2.0).following()
     assert told["decision"] == "faster" and told["cell"] == "a"
     value, low, high = told["numbers"]["speedup"]
     assert low < value < high and value == pytest.approx(2.0, rel=0.01)

@@ -18,11 +18,21 @@ def test_rows_of_other_machines_are_shown_apart_and_finish_no_cell():
     assert [line[2] for line in lines_of(nothing)] == ["not run"] * 4
 
 
-def test_a_heading_is_whole_on_a_terminal_however_narrow_the_first_column_is():
+def test_on_a_terminal_a_heading_is_whole_and_its_lines_stand_under_the_heads():
     theirs = row(CELLS[0], 50.0, machine=OTHER, started="2026-01-01")
     table = build([theirs, *(replace(one, started="2026-01-02") for one in rows())])
-    heading = list(tables.sections(table.lead))[1][0]
-    assert heading in " ".join(text(table).split()) and heading in " ".join(text(table, 60).split())
+    lines = text(table).splitlines()
+    (heads,) = (place for place, line in enumerate(lines) if line.startswith("row "))
+    heading = lines.index(list(tables.sections(table.lead))[1][0])
+    (apart,) = (line for line in lines[heading:] if line.startswith("LM "))
+    assert lines[heads + 2].startswith("LM ") and heads < heading
+    assert apart.index("50.0") == lines[heads + 2].index("92.0")
+
+
+def test_a_table_of_earlier_cells_alone_has_its_heads_first():
+    lines = text(build(cells=planned([("LM", "FoSS=9")]))).splitlines()
+    (heads,) = (place for place, line in enumerate(lines) if line.startswith("row "))
+    assert heads < lines.index(tables.EARLIER)
 
 
 def test_machines_that_differ_in_what_their_description_leaves_out_have_a_section_each():

@@ -134,7 +134,7 @@ def test_a_markov_head_learns_what_masks_cannot_know_of_each_other(tiny, tmp_pat
     pairs = [(source, [first, first + 10, 0]) for first in random.Random(0).choices(firsts, k=300)]
     right = {}
     for rank in (None, 8):
-        method = Nar(block=3, steps=300, batch_ids=256, learning_rate=1e-2, dropout=0.0, trained_block=3,
+        method = Nar(block=3, steps=150, batch_ids=256, learning_rate=1e-2, dropout=0.0, trained_block=3,
                      markov_rank=rank)  # fmt: skip
         artifacts = CellArtifacts(Cache(tmp_path))
         method.fit(model, (), pairs, artifacts)
