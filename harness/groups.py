@@ -85,14 +85,14 @@ def with_one_baseline(rows: Iterable[Row]) -> list[Row]:
     """The rows of one table. Those next to whose method the baseline of their column took another time than it usually
     did, by the column's median, have an objection."""
     found = list(rows)
-    columns: dict[str, list[tuple[Row, float]]] = {}
+    columns: dict[tuple[str, int | None], list[tuple[Row, float]]] = {}
     for row in found:
         if row.speed_baseline and row.speedup is not None:
             threads = {n for library, n in (row.processes[0].get("threads") or {}).items() if library != "usable_cores"}
-            key = [row.column, row.task, row.params["task"], row.speed_baseline, max(threads, default=None)]
             samples = [ProcessSample.of(process) for process in row.processes]
             time = median(one.total("baseline") / one.items for one in samples)
-            columns.setdefault(json.dumps(key, sort_keys=True), []).append((row, time))
+            key = _side(row, row.speed_baseline), max(threads, default=None)
+            columns.setdefault(key, []).append((row, time))
     objected: dict[int, Row] = {}
     for group in columns.values():
         usual = median(time for _, time in group)
@@ -127,6 +127,7 @@ def with_times_of_baselines(rows: Iterable[Row]) -> list[Row]:
 
 
 def _side(row: Row, method: Baseline) -> str:
+    """A method, as the row's column has it."""
     return json.dumps([row.column, row.task, row.params["task"], method], sort_keys=True)
 
 
