@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from copy import copy
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -42,6 +43,12 @@ class InputGuided(Drafter):
 
     def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
         self.matches[output].extend(tokens)
+
+    def fork(self) -> InputGuided:
+        """A drafter that goes on from here by itself."""
+        other = copy(self)
+        other.matches = [copy(match) for match in self.matches]  # `extend` replaces what it changes
+        return other
 
 
 @dataclass(kw_only=True)

@@ -2,7 +2,8 @@
 
 With `exact`, the screen drafts and the exact layer verifies. A step of greedy decoding costs body + layer. Here a block
 of k words costs k bodies, k - 1 screens and one pass of the layer over k states, which reads its weights once. At
-precision p of the screen a block gives (1 - p^k) / (1 - p) words.
+precision p of the screen a block gives (1 - p^k) / (1 - p) words. Drafts from the prompt save bodies: one pass reads
+several words, and the screen keeps those that it would choose.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from harness.contracts import Artifacts, Decoded, GenerationModel, OutputLayer, 
 from harness.contracts.metrics import Metric
 from harness.plan.parameters import declared
 from harness.plan.registry import Registry, method
+from methods.aggressive.iad import InputGuided
 from methods.decoding.drafting.decoder import DraftingDecoder, gap_of_best
 from methods.decoding.drafting.verification import draft_and_verify
 from methods.decoding.engine.session import Engine, Session
@@ -47,11 +49,16 @@ class Head(Decoder):
     """screen: a method of contract `softmax-screening` that scores candidate words; knobs: its parameters. exact:
     verify `block` words at a time, so that outputs are greedy decoding's; else the best candidate is the next word.
     contexts, written: about how many contexts the screen learns from: of reference text, and (fewer where outputs end
-    early) of text that the model writes itself; both are rounded up to whole pieces. seed: draws the pieces of text,
-    and is the screen's unless `knobs` has one.
+    early) of text that the model writes itself; both are rounded up to whole pieces. copied: longest draft from the
+    prompt, as `iad` makes it, that a pass of the body reads along (0: none; needs `exact`). seed: draws the pieces of
+    text, and is the screen's unless `knobs` has one.
     """
 
-    measures: ClassVar[tuple[Metric, ...]] = (*DraftingDecoder.measures, *COUNTERS)
+    measures: ClassVar[tuple[Metric, ...]] = (
+        *DraftingDecoder.measures,
+        *COUNTERS,
+        Metric("passes", "passes of the body", better="lower", kind="counter"),
+    )
 
     screen: str = "two-sided"
     knobs: dict[str, Any] = Field(default_factory=dict)
@@ -59,6 +66,7 @@ class Head(Decoder):
     block: Annotated[int, Field(ge=2)] = 8
     contexts: Annotated[int, Field(ge=1)] = 30_000
     written: Annotated[int, Field(ge=0)] = 10_000
+    copied: Annotated[int, Field(ge=0)] = 0
     seed: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
@@ -68,6 +76,8 @@ class Head(Decoder):
                 f"screen={self.screen!r} finds no candidate words; take another method of softmax-screening, but not "
                 "exact or adaptive-softmax"
             )
+        if self.copied and not self.exact:
+            raise RequestError(f"copied={self.copied} needs exact=true; leave it out with a screen that decides alone")
         seed = {"seed": self.seed} if "seed" in declared(target) else {}
         self._screen: CandidateSets = target(**{**seed, **self.knobs})
 
@@ -120,8 +130,10 @@ class Head(Decoder):
         from methods.heads.chosen import ChosenWords
 
         words, name = ChosenWords(self._lean(batch.model).head), batch.model.name
+        self._screened = 0
 
         def choose(states: torch.Tensor, active: Sequence[int] = ()) -> list[int]:
+            self._screened += len(states)
             rows = states.numpy()
             found = [words.best(row, self._screen.words(row, 1).astype(np.int32, copy=False)) for row in rows]
             check_finite((logit for _, logit in found), name, session.lengths)
@@ -130,29 +142,33 @@ class Head(Decoder):
         if self.exact:
             from methods.heads.stepped import ScreenDrafter, Stepped
 
-            stepped = Stepped(session)
-            drafter = ScreenDrafter(stepped, self.block, frozenset(batch.model.eos_ids), choose)
+            stepped, ends = Stepped(session), frozenset(batch.model.eos_ids)
+            copies = None
+            if self.copied:
+                copies = InputGuided(batch.encoded.sources, ends, framed=False, block=self.copied)
+            drafter = ScreenDrafter(stepped, self.block, ends, choose, copies)
             draft_and_verify(stepped, batch, drafter, phases, look=self.block)
-            return
-        with phases("generate"):
-            decode_greedily(session, batch, choose)
+            passes = stepped.passes
+        else:
+            with phases("generate"):
+                decode_greedily(session, batch, choose)
+            passes = max(len(output.ids) for output in batch.outputs)
+        for output in batch.outputs:
+            output.trace.counters["passes"] = passes / len(batch.outputs)
 
     def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
-        """The body is read for every word, drafted or written; the screen likewise, but for the last word of a block;
-        the exact layer for every block. Candidates are in the numbers of the engine's layer. Of several rows: those of
-        the row with the most words."""
+        """The body is read in every pass; the screen for every word that it chose; the exact layer for every block.
+        Candidates are in the numbers of the engine's layer. Of several rows: what the screen reads for one of them."""
         found, head = self._screen.counters(), getattr(engine, "head", None)
         if engine.weights is None or "bytes_read" not in found or head is None:
             return None
         matrix = head.plain[0]
         screen = found["bytes_read"] - found["mean_candidates"] * matrix.shape[1] * (4 - matrix.itemsize)
-        words, blocks = max(
-            (sum(len(draft) + 1 for draft in output.trace.drafts) or len(output.ids), output.trace.iterations)
-            for output in outputs
-        )
+        passes = sum(output.trace.counters["passes"] for output in outputs)
+        layers = max(output.trace.iterations for output in outputs) if self.exact else 0
         body = engine.weights.each_pass - matrix.nbytes
-        layers, screens = (blocks, words - blocks) if self.exact else (0, words)
-        return float(engine.weights.once + body * words + screen * screens + matrix.nbytes * layers)
+        screened = self._screened / len(outputs)
+        return float(engine.weights.once + body * passes + screen * screened + matrix.nbytes * layers)
 
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int

@@ -9,7 +9,6 @@ which does not change distances but increases rounding errors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from threading import Lock
 from weakref import WeakValueDictionary
 
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.common.progress import Progress
-from methods.nearest.vectors import Vectors
+from methods.nearest.vectors import Vectors, identity
 
 FLOAT32, BFLOAT16 = 2.0**-24, 2.0**-8  # unit roundoffs
 READ = 1 << 16  # entries converted at once
@@ -30,11 +29,10 @@ _opening = Lock()
 def open_scores(vectors: Vectors, dtype: torch.dtype, memory_gb: float) -> Scores:
     """The scores of these vectors. Scores for the same file in one process, such as those of a method and its baseline,
     share the keys in memory."""
-    file = getattr(vectors.keys, "filename", None)
-    if file is None:  # in memory only: not shared
+    file = identity(vectors)
+    if not file:  # in memory only: not shared
         return Scores(vectors, dtype, memory_gb)
-    status = Path(file).stat()  # tells apart files that replaced each other under one name
-    key = (status.st_dev, status.st_ino, status.st_mtime_ns, dtype, memory_gb)
+    key = (*file, dtype, memory_gb)
     with _opening:
         if (scores := _opened.get(key)) is None:
             scores = _opened[key] = Scores(vectors, dtype, memory_gb)

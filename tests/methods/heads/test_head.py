@@ -11,6 +11,7 @@ from harness.common.cache import Cache, CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from harness.plan.registry import Registry
+from methods.aggressive.iad import InputGuided
 
 PROMPTS = [[5, 7, 9], [11], [3, 4, 5, 6, 7, 8, 9]]
 SHORT = {"screen": "shortlist", "knobs": {"common": 12}}
@@ -47,7 +48,8 @@ def decoded(name, model, folder, limit=20, **parameters):
         (2, SHORT, torch.float32, "float32"), (5, SHORT, torch.float32, "float32"), (8, TWO, torch.float32, "float32"),
         (5, SHORT, torch.bfloat16, "float32"), (8, TWO, torch.bfloat16, "float32"), (5, SHORT, torch.float32, "int8"),
         (5, SVD, torch.float32, "float32"), (5, INT8, torch.float32, "float32"), (5, PQ, torch.float32, "float32"),
-        (12, ALL, torch.float32, "float32"),
+        (12, ALL, torch.float32, "float32"), (8, {**TWO, "copied": 4}, torch.float32, "float32"),
+        (8, {**TWO, "copied": 4}, torch.bfloat16, "float32"),
     ],
 )  # fmt: skip
 def test_verified_outputs_are_those_of_greedy_decoding(tiny, tmp_path, seed, block, screen, dtype, engine):
@@ -62,6 +64,45 @@ def test_verified_outputs_are_those_of_greedy_decoding(tiny, tmp_path, seed, blo
         assert len(one.trace.drafts) == one.trace.iterations
     if screen is ALL:
         assert max(max(one.trace.accepted) for one in found) > 8
+
+
+@pytest.mark.parametrize("wrong", [0, 3, 1])
+@pytest.mark.parametrize("screen", [ALL, SHORT])
+def test_words_read_along_save_passes_and_change_no_output(tiny, tmp_path, monkeypatch, screen, wrong):
+    """wrong: every so many of the words that are read along are; 0: none."""
+    model = tiny.make("gpt2", 0, torch.float32)
+    expected, _ = decoded("greedy", model, tmp_path)
+    plain, _ = decoded("head", model, tmp_path, **screen)
+
+    class Guesses(InputGuided):
+        """Knows how each output goes on."""
+
+        def __init__(self, sources, ends, **_):
+            self.matches = [
+                [(word + (wrong > 0 and place % wrong == 0)) % 40 for place, word in enumerate(one.ids)]
+                for one in expected
+            ]
+
+        def draft(self, outputs, most):
+            return [self.matches[output][: min(count, 4)] for output, count in zip(outputs, most, strict=True)]
+
+        def accept(self, output, tokens, drafted):
+            self.matches[output] = self.matches[output][len(tokens) :]
+
+    monkeypatch.setattr("methods.heads.head.InputGuided", Guesses)
+    found, method = decoded("head", model, tmp_path, copied=4, **screen)
+    assert [one.ids for one in found] == [one.ids for one in expected]
+    passes, alone = (sum(one.trace.counters["passes"] for one in outputs) for outputs in (found, plain))
+    if screen is SHORT or wrong == 1:
+        assert passes <= alone
+        return
+    assert passes < 0.75 * alone
+    if not wrong:
+        layer, weights = 40 * 16 * 4, method.engine_of(model).weights
+        blocks = max(one.trace.iterations for one in found)
+        drafted = sum(len(draft) for one in found for draft in one.trace.drafts) / len(found)
+        read = passes * (weights.each_pass - layer) + drafted * 40 * (16 + 1) * 4 + blocks * layer
+        assert found[0].trace.counters["bytes_read"] * len(found) == pytest.approx(read)
 
 
 def test_words_that_no_screen_has_are_written_by_the_exact_layer(tiny, tmp_path):
@@ -119,6 +160,8 @@ def test_what_cannot_be_screened_is_refused_in_a_line(tiny, tmp_path):
         resolve("method", "head")(screen="exact")
     with pytest.raises(RequestError, match="common"):
         resolve("method", "head")(screen="shortlist", knobs={"common": 0})
+    with pytest.raises(RequestError, match="needs exact=true"):
+        resolve("method", "head")(exact=False, copied=4)
     with pytest.raises(RequestError, match="lean engine"):
         decoded("head", tiny.make("gpt2", 0, torch.float64), tmp_path, **ALL)
     model = tiny.make("gpt2", 0, torch.float32)
