@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 )
 class Head(Decoder):
     """screen: a method of contract `softmax-screening` that scores candidate words; knobs: its parameters. exact:
-    verify `block` words at a time, so that outputs are greedy decoding's; else the best candidate is the next word.
+    verify at most `block` words at a time, so that outputs are greedy decoding's; else the best candidate is the next.
     contexts, written: about how many contexts the screen learns from: of reference text, and (fewer where outputs end
     early) of text that the model writes itself; both are rounded up to whole pieces. copied: longest draft from the
-    prompt, as `iad` makes it, that a pass of the body reads along (0: none; needs `exact`). seed: draws the pieces of
-    text, and is the screen's unless `knobs` has one.
+    prompt, as `iad` makes it, that a pass of the body reads along (0: none; needs `exact`); at most `block` - 2 words
+    are. seed: draws the pieces of text, and is the screen's unless `knobs` has one.
     """
 
     measures: ClassVar[tuple[Metric, ...]] = (
@@ -145,7 +145,8 @@ class Head(Decoder):
             stepped, ends = Stepped(session), frozenset(batch.model.eos_ids)
             copies = None
             if self.copied:
-                copies = InputGuided(batch.encoded.sources, ends, framed=False, block=self.copied)
+                with phases("draft"):
+                    copies = InputGuided(batch.encoded.sources, ends, framed=False, block=self.copied)
             drafter = ScreenDrafter(stepped, self.block, ends, choose, copies)
             draft_and_verify(stepped, batch, drafter, phases, look=self.block)
             passes = stepped.passes
@@ -158,7 +159,7 @@ class Head(Decoder):
 
     def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
         """The body is read in every pass; the screen for every word that it chose; the exact layer for every block.
-        Candidates are in the numbers of the engine's layer. Of several rows: what the screen reads for one of them."""
+        Candidates are in the numbers of the engine's layer. Of several rows: the mean of what the screen reads."""
         found, head = self._screen.counters(), getattr(engine, "head", None)
         if engine.weights is None or "bytes_read" not in found or head is None:
             return None

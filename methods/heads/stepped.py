@@ -2,7 +2,8 @@
 
 Verification is that of all drafters (`methods.decoding.drafting.verification`). Here the session has advanced while
 drafting, so that `advance` hands over the states that are there, and the exact layer reads its weights once for all.
-A pass of the body may read words copied from the prompt along with a word: those that the screen chooses too are kept.
+With copies from the prompt, passes of the body are saved too: one reads several words, and keeps those that the screen
+would have chosen.
 """
 
 from __future__ import annotations
@@ -32,19 +33,21 @@ class Stepped(Session):
         self, pending: Sequence[Sequence[int]], most: int, ends: frozenset[int], choose: Choose, guess: Guess
     ) -> list[list[int]]:
         """Feed what is pending in each row, and then words chosen one by one, until a row has `most` or every row has
-        an end token. What `guess` gives is read along with a chosen word, and kept as far as it would be chosen."""
+        an end token. What `guess` gives is read along with a chosen word, and kept as far as it would be chosen. In a
+        batch the row that gets ahead ends the block for all."""
         inner, drafts = self.inner, [list[int]() for _ in pending]
         inner.lengths = list(self.lengths)
         self._states = [[piece] for piece in inner.advance(pending).split([len(row) for row in pending])]
         self.passes += 1
         chosen: dict[int, int] = {}  # the next word of a row, where it is known
-        while max(map(len, drafts)) < most and not all(ends.intersection(draft) for draft in drafts):
+        while max(map(len, drafts)) < most and not all(map(ends.intersection, drafts)):
             rows = [row for row in range(len(drafts)) if row not in chosen]
             if rows:
                 chosen |= zip(rows, choose(torch.cat([self._states[row][-1][-1:] for row in rows])), strict=True)
+            written = [[*draft, chosen[row]] for row, draft in enumerate(drafts)]
             tokens = [
-                [chosen[row], *guess(row, [*draft, chosen[row]], most - len(draft) - 1)]
-                for row, draft in enumerate(drafts)
+                [chosen[row], *(() if ends.intersection(words) else guess(row, words, most - len(words)))]
+                for row, words in enumerate(written)
             ]
             lengths, chosen = list(inner.lengths), {}
             alone = max(map(len, tokens)) == 1

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.common.progress import Progress
-from methods.nearest.vectors import Vectors, identity
+from methods.nearest.vectors import Vectors
 
 FLOAT32, BFLOAT16 = 2.0**-24, 2.0**-8  # unit roundoffs
 READ = 1 << 16  # entries converted at once
@@ -29,10 +29,9 @@ _opening = Lock()
 def open_scores(vectors: Vectors, dtype: torch.dtype, memory_gb: float) -> Scores:
     """The scores of these vectors. Scores for the same file in one process, such as those of a method and its baseline,
     share the keys in memory."""
-    file = identity(vectors)
-    if not file:  # in memory only: not shared
+    if not vectors.file:
         return Scores(vectors, dtype, memory_gb)
-    key = (*file, dtype, memory_gb)
+    key = (*vectors.file, dtype, memory_gb)
     with _opening:
         if (scores := _opened.get(key)) is None:
             scores = _opened[key] = Scores(vectors, dtype, memory_gb)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from weakref import WeakValueDictionary
@@ -22,12 +22,17 @@ class Vectors:
     """N vectors, memory-mapped if they are in a file. The row of a vector is the id of its entry.
 
     folder: of the file. keys: float16 [N, d]. largest_norm: at least the largest ||key||; it bounds the rounding
-    error of distances.
+    error of distances. file: what tells the mapped file from others, such as one that took its name since; empty for
+    vectors in memory or a part of a file.
     """
 
     folder: Path
     keys: NDArray[np.float16]
     largest_norm: float
+    file: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "file", _identity(self.keys))
 
     @property
     def entries(self) -> int:
@@ -46,24 +51,25 @@ def open_vectors(file: Path) -> Vectors:
     return Vectors(file.parent, keys, longest(keys) * (1 + 1e-5))
 
 
-def identity(vectors: Vectors) -> tuple[int, ...]:
-    """What tells the vectors' file from others, such as one that replaced it under its name; empty without a file."""
-    file = getattr(vectors.keys, "filename", None)
-    if file is None:
+def _identity(keys: NDArray[np.float16]) -> tuple[int, ...]:
+    if not isinstance(keys, np.memmap) or keys.filename is None:
         return ()
-    status = Path(file).stat()
-    return status.st_dev, status.st_ino, status.st_mtime_ns
+    status = Path(keys.filename).stat()
+    whole = keys.offset + keys.nbytes == status.st_size
+    return (status.st_dev, status.st_ino, status.st_mtime_ns) if whole else ()
 
 
 def copied(vectors: Vectors) -> NDArray[np.float16]:
     """The keys [N, d] in memory. All who ask for those of one file in a process, such as methods that are timed
-    together, share one copy. Vectors without a file are in memory already."""
-    key = identity(vectors)
-    if not key:
+    together, share one copy."""
+    if not isinstance(vectors.keys, np.memmap):
         return vectors.keys
     with _copying:
-        if (found := _copies.get(key)) is None:
-            found = _copies[key] = np.array(vectors.keys)
+        found = _copies.get(vectors.file) if vectors.file else None
+        if found is None:
+            found = np.array(vectors.keys)
+            if vectors.file:
+                _copies[vectors.file] = found
         return found
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.common.phases import NoPhases
 from harness.contracts.answers import NEAR_TIE
-from methods.aggressive.iad import Iad
+from methods.aggressive.iad import Iad, InputGuided
 from methods.aggressive.suffix import SuffixMatch
 from methods.decoding.search.greedy import Greedy
 
@@ -188,6 +188,15 @@ def test_drafts_have_ten_tokens_in_a_causal_model_unless_another_length_is_given
     for block, longest in ((None, 10), (0, 18), (4, 4)):
         [decoded] = Iad(block=block).decode(model, [prompt], 20, NoPhases())
         assert max(map(len, decoded.trace.drafts)) == longest
+
+
+def test_a_fork_goes_on_by_itself():
+    drafter = InputGuided([[5, 6, 7, 8, 9]], {2}, framed=False)
+    drafter.accept(0, [6], 0)
+    fork = drafter.fork()
+    fork.accept(0, [7], 0)
+    assert [list(draft) for draft in fork.draft([0], [9])] == [[8, 9]]
+    assert [list(draft) for draft in drafter.draft([0], [9])] == [[7, 8, 9]]
 
 
 def test_float32_differs_from_greedy_at_near_ties_only(tiny):

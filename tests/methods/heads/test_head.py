@@ -12,6 +12,7 @@ from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from harness.plan.registry import Registry
 from methods.aggressive.iad import InputGuided
+from methods.decoding.engine.engines import shared_engine
 
 PROMPTS = [[5, 7, 9], [11], [3, 4, 5, 6, 7, 8, 9]]
 SHORT = {"screen": "shortlist", "knobs": {"common": 12}}
@@ -28,7 +29,7 @@ def _short_pieces(monkeypatch):
         monkeypatch.setattr(f"methods.heads.training.{name}", tokens)
 
 
-def decoded(name, model, folder, limit=20, **parameters):
+def decoded(name, model, folder, limit=20, prompts=PROMPTS, **parameters):
     """Outputs of a method fitted in one object and opened in another, and the latter."""
     target = Registry().resolve("method", name)
     if name == "head":
@@ -38,7 +39,7 @@ def decoded(name, model, folder, limit=20, **parameters):
     target(**parameters).fit(model, reference, [], artifacts)
     method = target(**parameters)
     method.open(model, CellArtifacts(artifacts.cache, **artifacts.manifest()))
-    return method.decode(model, PROMPTS, limit, NoPhases()), method
+    return method.decode(model, prompts, limit, NoPhases()), method
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -66,17 +67,10 @@ def test_verified_outputs_are_those_of_greedy_decoding(tiny, tmp_path, seed, blo
         assert max(max(one.trace.accepted) for one in found) > 8
 
 
-@pytest.mark.parametrize("wrong", [0, 3, 1])
-@pytest.mark.parametrize("screen", [ALL, SHORT])
-def test_words_read_along_save_passes_and_change_no_output(tiny, tmp_path, monkeypatch, screen, wrong):
-    """wrong: every so many of the words that are read along are; 0: none."""
-    model = tiny.make("gpt2", 0, torch.float32)
-    expected, _ = decoded("greedy", model, tmp_path)
-    plain, _ = decoded("head", model, tmp_path, **screen)
+def guessing(expected, wrong):
+    """A drafter that knows how each output goes on. wrong: every so many of its words are; 0: none."""
 
     class Guesses(InputGuided):
-        """Knows how each output goes on."""
-
         def __init__(self, sources, ends, **_):
             self.matches = [
                 [(word + (wrong > 0 and place % wrong == 0)) % 40 for place, word in enumerate(one.ids)]
@@ -89,20 +83,56 @@ def test_words_read_along_save_passes_and_change_no_output(tiny, tmp_path, monke
         def accept(self, output, tokens, drafted):
             self.matches[output] = self.matches[output][len(tokens) :]
 
-    monkeypatch.setattr("methods.heads.head.InputGuided", Guesses)
-    found, method = decoded("head", model, tmp_path, copied=4, **screen)
+    return Guesses
+
+
+def passes_of(outputs):
+    return sum(one.trace.counters["passes"] for one in outputs)
+
+
+@pytest.mark.parametrize("few", [20, 2])
+@pytest.mark.parametrize("wrong", [0, 3, 1])
+@pytest.mark.parametrize("screen", [ALL, SHORT])
+def test_words_read_along_save_passes_and_change_no_output(tiny, tmp_path, monkeypatch, screen, wrong, few):
+    """few: tokens that the compiled step takes; more are a block."""
+    model = tiny.make("gpt2", 0, torch.float32)
+    shared_engine(model).few = few
+    expected, _ = decoded("greedy", model, tmp_path)
+    plain, _ = decoded("head", model, tmp_path, **screen)
+    monkeypatch.setattr("methods.heads.head.InputGuided", guessing(expected, wrong))
+    found, _ = decoded("head", model, tmp_path, copied=4, **screen)
     assert [one.ids for one in found] == [one.ids for one in expected]
-    passes, alone = (sum(one.trace.counters["passes"] for one in outputs) for outputs in (found, plain))
-    if screen is SHORT or wrong == 1:
-        assert passes <= alone
-        return
-    assert passes < 0.75 * alone
-    if not wrong:
-        layer, weights = 40 * 16 * 4, method.engine_of(model).weights
-        blocks = max(one.trace.iterations for one in found)
-        drafted = sum(len(draft) for one in found for draft in one.trace.drafts) / len(found)
-        read = passes * (weights.each_pass - layer) + drafted * 40 * (16 + 1) * 4 + blocks * layer
-        assert found[0].trace.counters["bytes_read"] * len(found) == pytest.approx(read)
+    if screen is ALL and wrong == 1:
+        assert passes_of(found) == passes_of(plain)
+    elif screen is ALL:
+        assert passes_of(found) < 0.75 * passes_of(plain)
+    else:
+        assert passes_of(found) <= passes_of(plain)
+
+
+@pytest.mark.parametrize("wrong", [0, 3, 1])
+def test_rows_that_end_among_words_read_along(tiny, tmp_path, monkeypatch, wrong):
+    made = tiny.make("gpt2", 0, torch.float32)
+    whole, _ = decoded("greedy", made, tmp_path / "whole")
+    model = tiny.Model(made.module, made.start_id, (whole[0].ids[6],), 64, "causal")
+    expected, _ = decoded("greedy", model, tmp_path)
+    assert len(expected[0].ids) <= 7 < max(len(one.ids) for one in expected)
+    for guesses in (guessing(expected, wrong), guessing(whole, wrong), InputGuided):
+        monkeypatch.setattr("methods.heads.head.InputGuided", guesses)
+        found, _ = decoded("head", model, tmp_path, copied=4, **ALL)
+        assert [one.ids for one in found] == [one.ids for one in expected]
+
+
+@pytest.mark.parametrize("wrong", [0, 3])
+def test_passes_with_words_read_along_are_counted_as_they_were_made(tiny, tmp_path, monkeypatch, wrong):
+    model = tiny.make("gpt2", 0, torch.float32)
+    expected, _ = decoded("greedy", model, tmp_path, prompts=PROMPTS[:1])
+    monkeypatch.setattr("methods.heads.head.InputGuided", guessing(expected, wrong))
+    [one], method = decoded("head", model, tmp_path, prompts=PROMPTS[:1], copied=4, **ALL)
+    layer, weights = 40 * 16 * 4, method.engine_of(model).weights
+    drafted = sum(map(len, one.trace.drafts))  # each of them is a choice of the screen, also where a guess was wrong
+    read = passes_of([one]) * (weights.each_pass - layer) + drafted * 40 * (16 + 1) * 4 + one.trace.iterations * layer
+    assert one.trace.counters["bytes_read"] == pytest.approx(read)
 
 
 def test_words_that_no_screen_has_are_written_by_the_exact_layer(tiny, tmp_path):
@@ -118,6 +148,7 @@ def test_without_verifying_a_screen_of_all_words_is_greedy_decoding(tiny, tmp_pa
     expected, _ = decoded("greedy", model, tmp_path)
     found, method = decoded("head", model, tmp_path, exact=False, **ALL)
     assert [one.ids for one in found] == [one.ids for one in expected]
+    assert passes_of(found) == pytest.approx(20)
     assert method.gap(model, PROMPTS[0], [1], [2], 1) is None
     few, _ = decoded("head", model, tmp_path, exact=False, screen="shortlist", knobs={"common": 1})
     assert len({token for one in few for token in one.ids}) == 1

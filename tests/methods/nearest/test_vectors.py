@@ -33,6 +33,25 @@ def test_a_file_that_took_the_name_of_another_is_read_anew(tmp_path):
     assert open_scores(vectors, torch.float32, 1.0) is not scores
 
 
+def test_keys_copied_after_another_file_took_the_name_are_those_that_were_opened(tmp_path):
+    np.save(tmp_path / "keys.npy", KEYS)
+    before = open_vectors(tmp_path / "keys.npy")
+    np.save(tmp_path / "other.npy", KEYS + 1)
+    (tmp_path / "other.npy").replace(tmp_path / "keys.npy")
+    held = copied(before)
+    assert np.array_equal(held, KEYS)
+    assert np.array_equal(copied(open_vectors(tmp_path / "keys.npy")), KEYS + 1)
+
+
+def test_a_part_of_a_file_is_not_taken_for_the_whole(tmp_path):
+    np.save(tmp_path / "keys.npy", KEYS)
+    whole = open_vectors(tmp_path / "keys.npy")
+    part = type(whole)(tmp_path, whole.keys[1:], whole.largest_norm)
+    held = copied(whole)
+    assert np.array_equal(copied(part), KEYS[1:])
+    assert np.array_equal(held, KEYS)
+
+
 def test_vectors_without_a_file_are_not_copied(tmp_path):
     np.save(tmp_path / "keys.npy", KEYS)
     vectors = open_vectors(tmp_path / "keys.npy")
