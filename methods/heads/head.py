@@ -50,8 +50,8 @@ class Head(Decoder):
     verify at most `block` words at a time, so that outputs are greedy decoding's; else the best candidate is the next.
     contexts, written: about how many contexts the screen learns from: of reference text, and (fewer where outputs end
     early) of text that the model writes itself; both are rounded up to whole pieces. copied: longest draft from the
-    prompt, as `iad` makes it, that a pass of the body reads along (0: none; needs `exact`); at most `block` - 2 words
-    are. seed: draws the pieces of text, and is the screen's unless `knobs` has one.
+    prompt, as `iad` makes it, that a pass of the body reads along (0: none; needs `exact` and a `block` of 3 or
+    more). seed: draws the pieces of text, and is the screen's unless `knobs` has one.
     """
 
     measures: ClassVar[tuple[Metric, ...]] = (
@@ -76,8 +76,10 @@ class Head(Decoder):
                 f"screen={self.screen!r} finds no candidate words; take another method of softmax-screening, but not "
                 "exact or adaptive-softmax"
             )
-        if self.copied and not self.exact:
-            raise RequestError(f"copied={self.copied} needs exact=true; leave it out with a screen that decides alone")
+        if self.copied and not (self.exact and self.block > 2):
+            raise RequestError(
+                f"copied={self.copied} needs exact=true and a block of 3 or more; change these, or leave it out"
+            )
         seed = {"seed": self.seed} if "seed" in declared(target) else {}
         self._screen: CandidateSets = target(**{**seed, **self.knobs})
 

@@ -34,7 +34,7 @@ class Stepped(Session):
     ) -> list[list[int]]:
         """Feed what is pending in each row, and then words chosen one by one, until a row has `most` or every row has
         an end token. What `guess` gives is read along with a chosen word, and kept as far as it would be chosen. In a
-        batch the row that gets ahead ends the block for all."""
+        batch the row that gets ahead, even one that has ended, ends the block for all."""
         inner, drafts = self.inner, [list[int]() for _ in pending]
         inner.lengths = list(self.lengths)
         self._states = [[piece] for piece in inner.advance(pending).split([len(row) for row in pending])]

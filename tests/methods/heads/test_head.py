@@ -114,10 +114,17 @@ def test_words_read_along_save_passes_and_change_no_output(tiny, tmp_path, monke
 def test_rows_that_end_among_words_read_along(tiny, tmp_path, monkeypatch, wrong):
     made = tiny.make("gpt2", 0, torch.float32)
     whole, _ = decoded("greedy", made, tmp_path / "whole")
-    model = tiny.Model(made.module, made.start_id, (whole[0].ids[6],), 64, "causal")
+    end = whole[0].ids[6]
+    model = tiny.Model(made.module, made.start_id, (end,), 64, "causal")
     expected, _ = decoded("greedy", model, tmp_path)
     assert len(expected[0].ids) <= 7 < max(len(one.ids) for one in expected)
-    for guesses in (guessing(expected, wrong), guessing(whole, wrong), InputGuided):
+
+    class BeyondTheEnd(guessing(whole, wrong)):
+        def accept(self, output, tokens, drafted):
+            assert end not in tokens  # nothing is asked of a row that has ended
+            super().accept(output, tokens, drafted)
+
+    for guesses in (guessing(expected, wrong), BeyondTheEnd, InputGuided):
         monkeypatch.setattr("methods.heads.head.InputGuided", guesses)
         found, _ = decoded("head", model, tmp_path, copied=4, **ALL)
         assert [one.ids for one in found] == [one.ids for one in expected]
@@ -130,6 +137,9 @@ def test_passes_with_words_read_along_are_counted_as_they_were_made(tiny, tmp_pa
     monkeypatch.setattr("methods.heads.head.InputGuided", guessing(expected, wrong))
     [one], method = decoded("head", model, tmp_path, prompts=PROMPTS[:1], copied=4, **ALL)
     layer, weights = 40 * 16 * 4, method.engine_of(model).weights
+    if not wrong:
+        assert one.trace.accepted == [8, 8, 4]
+        assert passes_of([one]) == 3 + 3 + 2  # what is pending; a word and four read along; a word and what is left
     drafted = sum(map(len, one.trace.drafts))  # each of them is a choice of the screen, also where a guess was wrong
     read = passes_of([one]) * (weights.each_pass - layer) + drafted * 40 * (16 + 1) * 4 + one.trace.iterations * layer
     assert one.trace.counters["bytes_read"] == pytest.approx(read)
@@ -164,7 +174,7 @@ def test_a_block_is_read_as_bodies_and_screens_and_one_layer(tiny, tmp_path):
     assert one.trace.counters["bytes_read"] * len(PROMPTS) == pytest.approx(bodies + 9 * screens + 3 * layer)
 
 
-def test_rotary_positions_windows_and_shared_keys(tiny, tmp_path):
+def test_rotary_positions_windows_and_shared_keys(tiny, tmp_path, monkeypatch):
     """Gemma-3 with a window shorter than the prompts."""
     kind = transformers.Gemma3TextConfig(
         vocab_size=40, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, head_dim=4,
@@ -175,8 +185,10 @@ def test_rotary_positions_windows_and_shared_keys(tiny, tmp_path):
         torch.manual_seed(seed)
         model = tiny.Model(transformers.Gemma3ForCausalLM(kind).eval(), 1, (2,), 64, "causal")
         expected, _ = decoded("greedy", model, tmp_path / str(seed))
-        found, _ = decoded("head", model, tmp_path / str(seed), **SHORT)
-        assert [one.ids for one in found] == [one.ids for one in expected]
+        monkeypatch.setattr("methods.heads.head.InputGuided", guessing(expected, 3))
+        for copied in (0, 4):
+            found, _ = decoded("head", model, tmp_path / str(seed), copied=copied, **TWO)
+            assert [one.ids for one in found] == [one.ids for one in expected]
 
 
 def test_text_too_short_to_learn_from_is_refused(tiny, tmp_path):
@@ -191,8 +203,9 @@ def test_what_cannot_be_screened_is_refused_in_a_line(tiny, tmp_path):
         resolve("method", "head")(screen="exact")
     with pytest.raises(RequestError, match="common"):
         resolve("method", "head")(screen="shortlist", knobs={"common": 0})
-    with pytest.raises(RequestError, match="needs exact=true"):
-        resolve("method", "head")(exact=False, copied=4)
+    for unfit in ({"exact": False}, {"block": 2}):
+        with pytest.raises(RequestError, match="copied=4 needs exact=true"):
+            resolve("method", "head")(copied=4, **unfit)
     with pytest.raises(RequestError, match="lean engine"):
         decoded("head", tiny.make("gpt2", 0, torch.float64), tmp_path, **ALL)
     model = tiny.make("gpt2", 0, torch.float32)
