@@ -65,8 +65,7 @@ def copied(vectors: Vectors) -> NDArray[np.float16]:
     if not isinstance(vectors.keys, np.memmap):
         return vectors.keys
     with _copying:
-        found = _copies.get(vectors.file) if vectors.file else None
-        if found is None:
+        if (found := _copies.get(vectors.file)) is None:
             found = np.array(vectors.keys)
             if vectors.file:
                 _copies[vectors.file] = found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 
 import pytest
 from rich.console import Console
@@ -13,7 +12,7 @@ from harness.measure.display import Display
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_long_name_gives_way_to_the_counts_and_times(width):
-    console = Console(width=width, file=io.StringIO(), force_terminal=True)
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, get_time=lambda: 0.0)
     with Display(console, 52) as display:
         display.begin("5/5 iad-table1 (mini)")
         display.step("Prompt lookup, 2+2 Transformer of width 128 / generated sentences, process 1 of 1")
@@ -21,8 +20,8 @@ def test_a_long_name_gives_way_to_the_counts_and_times(width):
         plain = Console(width=width, file=io.StringIO())
         plain.print(display._bars.get_renderable())
     whole, cell = plain.file.getvalue().rstrip("\n").splitlines()
-    assert whole.startswith("5/5 iad-table1 (mini)") and re.search(r" 0/52 \d:\d\d:\d\d ", whole)
-    assert cell.startswith("  Prompt lookup") and "…" in cell and " 3/4 " in cell and re.search(r"\d:\d\d:\d\d", cell)
+    assert whole.startswith("5/5 iad-table1 (mini)") and " 0/52 0:00:00 " in whole
+    assert cell.startswith("  Prompt lookup") and "…" in cell and " 3/4 " in cell and "0:00:00" in cell
     assert len(whole) <= width and len(cell) <= width
 
 

@@ -186,8 +186,8 @@ def test_rotary_positions_windows_and_shared_keys(tiny, tmp_path, monkeypatch):
         model = tiny.Model(transformers.Gemma3ForCausalLM(kind).eval(), 1, (2,), 64, "causal")
         expected, _ = decoded("greedy", model, tmp_path / str(seed))
         monkeypatch.setattr("methods.heads.head.InputGuided", guessing(expected, 3))
-        for copied in (0, 4):
-            found, _ = decoded("head", model, tmp_path / str(seed), copied=copied, **TWO)
+        for screen in (SHORT, {**TWO, "copied": 4}):
+            found, _ = decoded("head", model, tmp_path / str(seed), **screen)
             assert [one.ids for one in found] == [one.ids for one in expected]
 
 
