@@ -6,7 +6,7 @@ task decides how the folder is made and how its model is found again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,8 @@ class LanguageModelTask(NextWordTask):
 
     Parameters: those of `NextWordTask`, and batch: contexts per call. perplexity: also ask the method for the
     probability of every true next word, and time that instead of the top-k (L2S, Table 5); only with a batch of 1.
-    Timed contexts are taken from all test contexts, in the order of the text, as in real use.
+    entropy: [low, high] in nats, only test contexts whose next word has an entropy of at least `low` and below `high`
+    under the exact layer. Timed contexts are taken from all test contexts, in the order of the text, as in real use.
     """
 
     measures = (
@@ -78,12 +79,16 @@ class LanguageModelTask(NextWordTask):
         Metric("model_perplexity", "perplexity of the model", better="lower"),
         Metric("coverage", better="higher"),
         Metric("perplexity", better="lower"),
+        Metric("entropy", "entropy of the next word (nats)"),
     )
 
     batch: Positive = 1
     perplexity: bool = False
+    entropy: list[float] | None = None
 
     def __post_init__(self) -> None:
+        if self.entropy is not None and not (len(self.entropy) == 2 and self.entropy[0] < self.entropy[1]):
+            raise RequestError(f"entropy={self.entropy}: give a lower and a larger upper bound in nats, such as [0, 1]")
         if self.perplexity and self.batch > 1:
             raise RequestError(
                 f"perplexity asks for one probability at a time, given batch={self.batch}; drop one of the two"
@@ -95,6 +100,17 @@ class LanguageModelTask(NextWordTask):
         """The setting of a prepared folder. data: the text's name in rows; hashes: of the text's content; between: see
         `SoftmaxSetting`."""
         arrays, facts = read_contexts(folder)
+        if self.entropy is not None:
+            low, high = self.entropy
+            found = entropies(OutputLayer(arrays["weight"], arrays["bias"]), arrays["test_contexts"])
+            inside = (low <= found) & (found < high)
+            if not inside.any():
+                raise RequestError(
+                    f"no test context's next word has an entropy in [{low:g}, {high:g}) nats; "
+                    f"they have {found.min():.2f} to {found.max():.2f}"
+                )
+            arrays |= {name: arrays[name][inside] for name in ("test_contexts", "test_targets")}
+            facts["entropy"] = float(found[inside].mean())
         common = self.common(arrays, np.asarray(arrays["test_contexts"]))
         return SoftmaxSetting(
             **common,
@@ -106,8 +122,12 @@ class LanguageModelTask(NextWordTask):
         )
 
     def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
-        """The accuracy of the answers, and the perplexity of the model itself on the test text."""
-        return {**super().metrics(setting, answers), "model_perplexity": Measure(setting.facts["test_perplexity"])}
+        """The accuracy of the answers, the perplexity of the model itself on the test text, and, of contexts chosen by
+        `entropy`, its mean."""
+        found = super().metrics(setting, answers) | {"model_perplexity": Measure(setting.facts["test_perplexity"])}
+        if self.entropy is not None:
+            found["entropy"] = Measure(setting.facts["entropy"])
+        return found
 
     def evaluate(self, setting: SoftmaxSetting, method: SoftmaxScreening) -> dict[str, Measure]:
         """`coverage`, the share of true next words to which the method gives a probability, and, if that is 1,
@@ -135,10 +155,26 @@ def exact_log_probs(
 ) -> NDArray[np.float64]:
     """Natural-log probabilities float64 [n] of targets [n] after contexts [n, d] under the whole layer."""
     result = np.empty(len(contexts))
-    for start in range(0, len(contexts), TOGETHER):
-        logits = contexts[start : start + TOGETHER] @ layer.weight.T + layer.bias
-        peak = logits.max(axis=1)
-        true = logits[np.arange(len(logits)), targets[start : start + TOGETHER]]
-        total = np.exp(logits - peak[:, None]).sum(axis=1, dtype=np.float64)
-        result[start : start + len(logits)] = true - peak - np.log(total)
+    for rows, logits, log_totals in _in_parts(layer, contexts):
+        result[rows] = logits[np.arange(len(logits)), targets[rows]] - log_totals
     return result
+
+
+def entropies(layer: OutputLayer, contexts: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Entropies float64 [n], in nats, of the next word after contexts [n, d] under the whole layer."""
+    result = np.empty(len(contexts))
+    for rows, logits, log_totals in _in_parts(layer, contexts):
+        log_probs = logits - log_totals[:, None].astype(np.float32)
+        result[rows] = -(np.exp(log_probs) * log_probs).sum(axis=1, dtype=np.float64)
+    return result
+
+
+def _in_parts(
+    layer: OutputLayer, contexts: NDArray[np.float32]
+) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.float64]]]:
+    """Rows of contexts, their logits float32 [m, L], and the log of the sum of their exponentials, float64 [m]."""
+    for start in range(0, len(contexts), TOGETHER):
+        rows = slice(start, start + TOGETHER)
+        logits = contexts[rows] @ layer.weight.T + layer.bias
+        peak = logits.max(axis=1)
+        yield rows, logits, peak + np.log(np.exp(logits - peak[:, None]).sum(axis=1, dtype=np.float64))

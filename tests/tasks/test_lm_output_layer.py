@@ -77,6 +77,25 @@ def test_the_layer_on_the_contexts_gives_the_model_s_own_perplexity(where, gpt2)
     assert np.exp(losses.mean()) == pytest.approx(setting.facts["test_perplexity"], rel=1e-4)
 
 
+def test_contexts_are_chosen_by_the_entropy_of_their_next_word(where, gpt2):
+    every = prepared(where, gpt2)
+    probs = torch.log_softmax(torch.from_numpy(every.evaluation @ every.layer.weight.T).double(), 1)
+    wanted = -(probs.exp() * probs).sum(1).numpy()
+    ordered = np.sort(wanted)
+    widest = int(np.diff(ordered[100:200]).argmax()) + 100  # rounding moves none across it
+    middle = float(ordered[widest : widest + 2].mean())
+    parts = [prepared(where, gpt2, entropy=band) for band in ([0.0, middle], [middle, 99.0])]
+    for part, inside in zip(parts, (wanted < middle, wanted >= middle), strict=True):
+        np.testing.assert_array_equal(part.evaluation, every.evaluation[inside])
+        np.testing.assert_array_equal(part.timed, part.evaluation)
+        assert part.facts["entropy"] == pytest.approx(wanted[inside].mean(), abs=1e-4)
+        assert part.hashes["model"] == every.hashes["model"]
+    with pytest.raises(RequestError, match=r"entropy in \[50, 60\) nats; they have"):
+        prepared(where, gpt2, entropy=[50.0, 60.0])
+    with pytest.raises(RequestError, match="lower and a larger upper bound"):
+        LmOutputLayer(entropy=[1.0])
+
+
 def test_between_two_calls_the_model_reads_the_test_text_token_by_token(where, gpt2, monkeypatch):
     first = prepared(where, gpt2)
     with monkeypatch.context() as patch:
