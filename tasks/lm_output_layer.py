@@ -44,8 +44,8 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
 
     Layer and contexts are float32 for any dtype; a layer without bias gets a bias of zeros. contexts, evaluation:
     tokens of the train and of the test split, in pieces drawn with `seed`; pieces of both have the same number of
-    windows (`piece_windows`). Between two timed calls the model, without its output layer, reads one token of the test
-    text (in each of `batch` texts).
+    windows (`piece_windows`); `entropy` keeps a part of the test split's. Between two timed calls the model, without
+    its output layer, reads one token of the test text (in each of `batch` texts).
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -61,7 +61,8 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
         LanguageModelTask.__post_init__(self)
 
     def prepare(self, context: Context, progress: Any) -> SoftmaxSetting:
-        """Raises `RequestError` when text or model are not found, or the model's logits are not its output layer's."""
+        """Raises `RequestError` when text or model are not found, the model's logits are not its output layer's, or no
+        context has an entropy that is asked for."""
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
         splits: dict[Split, str] = {split: split_hash(source, split, cache) for split in ("train", "test")}
@@ -89,7 +90,7 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
             return transformer_steps(model, ids, self.batch)
 
         hashes = {"data": splits["test"], "training_data": splits["train"]}
-        setting = self.setting(arrays, source.name, hashes, between)
+        setting = self.setting(arrays, cache, source.name, hashes, between)
         return replace(setting, facts={**setting.facts, "model": name, **found.facts})
 
     def _write(self, folder: Path, model: CausalLM, source: Source, cache: Cache, progress: Any) -> None:

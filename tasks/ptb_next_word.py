@@ -76,7 +76,9 @@ class PtbNextWord(LanguageModelTask):
             model, types = load_lstm(trained, context.device)
             return lstm_steps(model, self._ids(source, "test", types, cache), self.batch)
 
-        setting = self.setting(folder, label, {"data": splits["test"], "training_data": splits["train"]}, between)
+        setting = self.setting(
+            folder, cache, label, {"data": splits["test"], "training_data": splits["train"]}, between
+        )
         return setting
 
     def _open(self, context: Context, cache: Cache) -> tuple[Source, str]:

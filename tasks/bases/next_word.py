@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common import statistics
+from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
@@ -26,6 +27,7 @@ from tasks.models.contexts import read_contexts
 from tasks.models.records import as_facts, validation_curve
 
 TOGETHER = 256  # contexts of one product
+IMPOSSIBLE = -200.0  # nats; the probability is 0 in float32
 
 
 @dataclass(kw_only=True, eq=False)
@@ -42,7 +44,7 @@ class NextWordTask(Task):
     def common(self, arrays: dict[str, NDArray[Any]], timed: NDArray[np.float32]) -> dict[str, Any]:
         """Fields of a `SoftmaxSetting` that are the same for all tasks. timed: all contexts that may be timed."""
         test, targets = arrays["test_contexts"], arrays["test_targets"]
-        chosen = np.sort(np.random.default_rng(self.seed).permutation(len(test))[: self.evaluation])
+        chosen = self.drawn(len(test))
         return {
             "layer": OutputLayer(np.array(arrays["weight"]), np.array(arrays["bias"])),
             "contexts": arrays["contexts"],
@@ -53,6 +55,10 @@ class NextWordTask(Task):
             "sample": min(self.timed, len(timed)),
             "k": self.k,
         }
+
+    def drawn(self, contexts: int) -> NDArray[np.int64]:
+        """Which of so many test contexts the quality pass takes: int64, ascending."""
+        return np.sort(np.random.default_rng(self.seed).permutation(contexts)[: self.evaluation])
 
     def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
         """Share of test positions whose true next word is the first of the words answered, or any of them."""
@@ -70,8 +76,9 @@ class LanguageModelTask(NextWordTask):
 
     Parameters: those of `NextWordTask`, and batch: contexts per call. perplexity: also ask the method for the
     probability of every true next word, and time that instead of the top-k (L2S, Table 5); only with a batch of 1.
-    entropy: [low, high] in nats, only test contexts whose next word has an entropy of at least `low` and below `high`
-    under the exact layer. Timed contexts are taken from all test contexts, in the order of the text, as in real use.
+    Timed contexts are taken from all test contexts, in the order of the text, as in real use. entropy: [low, high] in
+    nats; only test contexts whose next word has an entropy of at least `low` and below `high` under the exact layer,
+    which then do not follow each other.
     """
 
     measures = (
@@ -95,14 +102,19 @@ class LanguageModelTask(NextWordTask):
             )
 
     def setting(
-        self, folder: Path, data: str, hashes: dict[str, str], between: Callable[[], Callable[[], object]]
+        self, folder: Path, cache: Cache, data: str, hashes: dict[str, str], between: Callable[[], Callable[[], object]]
     ) -> SoftmaxSetting:
         """The setting of a prepared folder. data: the text's name in rows; hashes: of the text's content; between: see
-        `SoftmaxSetting`."""
+        `SoftmaxSetting`. Raises `RequestError` when no context has an entropy that is asked for."""
         arrays, facts = read_contexts(folder)
         if self.entropy is not None:
             low, high = self.entropy
-            found = entropies(OutputLayer(arrays["weight"], arrays["bias"]), arrays["test_contexts"])
+
+            def write(target: Path) -> None:
+                layer = OutputLayer(np.array(arrays["weight"]), np.array(arrays["bias"]))
+                np.save(target / "entropies.npy", entropies(layer, arrays["test_contexts"]))
+
+            found = np.load(cache.build("output-layer-entropies", {"contexts": folder.name}, write) / "entropies.npy")
             inside = (low <= found) & (found < high)
             if not inside.any():
                 raise RequestError(
@@ -110,7 +122,7 @@ class LanguageModelTask(NextWordTask):
                     f"they have {found.min():.2f} to {found.max():.2f}"
                 )
             arrays |= {name: arrays[name][inside] for name in ("test_contexts", "test_targets")}
-            facts["entropy"] = float(found[inside].mean())
+            facts["entropy"] = float(found[inside][self.drawn(int(inside.sum()))].mean())
         common = self.common(arrays, np.asarray(arrays["test_contexts"]))
         return SoftmaxSetting(
             **common,
@@ -122,8 +134,8 @@ class LanguageModelTask(NextWordTask):
         )
 
     def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
-        """The accuracy of the answers, the perplexity of the model itself on the test text, and, of contexts chosen by
-        `entropy`, its mean."""
+        """The accuracy of the answers, the perplexity of the model itself on the whole test text, and, of contexts
+        chosen by `entropy`, its mean."""
         found = super().metrics(setting, answers) | {"model_perplexity": Measure(setting.facts["test_perplexity"])}
         if self.entropy is not None:
             found["entropy"] = Measure(setting.facts["entropy"])
@@ -164,7 +176,7 @@ def entropies(layer: OutputLayer, contexts: NDArray[np.float32]) -> NDArray[np.f
     """Entropies float64 [n], in nats, of the next word after contexts [n, d] under the whole layer."""
     result = np.empty(len(contexts))
     for rows, logits, log_totals in _in_parts(layer, contexts):
-        log_probs = logits - log_totals[:, None].astype(np.float32)
+        log_probs = np.clip(logits - log_totals[:, None].astype(np.float32), IMPOSSIBLE, 0)  # rounded, it may be above
         result[rows] = -(np.exp(log_probs) * log_probs).sum(axis=1, dtype=np.float64)
     return result
 

@@ -12,8 +12,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausa
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
+from harness.contracts import OutputLayer, TopK
 from harness.contracts.tasks import Context, SoftmaxSetting
 from harness.plan.registry import construct
+from tasks.bases.next_word import entropies
 from tasks.data.text.kinds import open_source
 from tasks.lm_output_layer import LmOutputLayer, piece_windows
 from tasks.models.lm.training import trained_tokenizer
@@ -84,16 +86,32 @@ def test_contexts_are_chosen_by_the_entropy_of_their_next_word(where, gpt2):
     ordered = np.sort(wanted)
     widest = int(np.diff(ordered[100:200]).argmax()) + 100  # rounding moves none across it
     middle = float(ordered[widest : widest + 2].mean())
-    parts = [prepared(where, gpt2, entropy=band) for band in ([0.0, middle], [middle, 99.0])]
-    for part, inside in zip(parts, (wanted < middle, wanted >= middle), strict=True):
+    for band, inside in (([0.0, middle], wanted < middle), ([middle, 99.0], wanted >= middle)):
+        part = prepared(where, gpt2, entropy=band)
         np.testing.assert_array_equal(part.evaluation, every.evaluation[inside])
+        np.testing.assert_array_equal(part.evaluation_targets, every.evaluation_targets[inside])
         np.testing.assert_array_equal(part.timed, part.evaluation)
-        assert part.facts["entropy"] == pytest.approx(wanted[inside].mean(), abs=1e-4)
+        asked = prepared(where, gpt2, entropy=band, perplexity=True)
+        np.testing.assert_array_equal(asked.timed_targets, part.evaluation_targets)
+        answers = [TopK(np.arange(5), np.zeros(5), 0.0)] * len(part.evaluation)
+        found = LmOutputLayer(entropy=band).metrics(part, answers)["entropy"].value
+        assert found == pytest.approx(wanted[inside].mean(), abs=1e-5)
         assert part.hashes["model"] == every.hashes["model"]
     with pytest.raises(RequestError, match=r"entropy in \[50, 60\) nats; they have"):
         prepared(where, gpt2, entropy=[50.0, 60.0])
+
+
+@pytest.mark.parametrize("band", [[1.0], [1.0, 0.0], [0.0, 1.0, 2.0]])
+def test_bounds_of_the_entropy_that_are_none_are_refused(band):
     with pytest.raises(RequestError, match="lower and a larger upper bound"):
-        LmOutputLayer(entropy=[1.0])
+        LmOutputLayer(entropy=band)
+
+
+def test_a_word_that_is_certain_has_no_entropy_and_one_that_is_impossible_adds_none():
+    weight = np.float32([[31.7], [0.3], [-5.0], [0.0]])
+    found = entropies(OutputLayer(weight, np.float32([0, 0, 0, -np.inf])), np.float32([[1.0], [0.7], [0.0]]))
+    assert (found[:2] >= 0).all() and (found[:2] < 1e-6).all()
+    assert found[2] == pytest.approx(np.log(3), abs=1e-6)
 
 
 def test_between_two_calls_the_model_reads_the_test_text_token_by_token(where, gpt2, monkeypatch):

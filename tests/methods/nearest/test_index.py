@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.common.errors import RequestError
-from methods.nearest import flat, tiled
+from methods.nearest import flat, kernels, tiled
 from methods.nearest.distances import exact_distances, ranked
 from methods.nearest.faiss_index import build_index
 from methods.nearest.flat import FlatIndex
@@ -245,6 +245,17 @@ def test_exact_distances_are_those_of_the_stored_keys(clustered):
     for row, column in product(range(0, 40, 13), range(7)):
         expected = ((vectors.keys[ids[row, column]].astype(np.float64) - queries[row].astype(np.float64)) ** 2).sum()
         assert found[row, column] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 16, 40])
+@pytest.mark.parametrize("width", [1, 32, 70])
+def test_distances_to_any_number_of_keys_of_any_width_are_those_of_numpy(count, width):
+    rng = np.random.default_rng(count + width)
+    keys = rng.normal(size=(50, width)).astype(np.float16)
+    query, ids, found = rng.normal(size=width).astype(np.float32), rng.integers(0, 50, count), np.empty(count)
+    kernels.distances(keys.view(np.uint16), ids, query, found)
+    expected = ((keys[ids].astype(np.float64) - query.astype(np.float64)) ** 2).sum(1)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
