@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -238,8 +239,9 @@ def _scale(axis: Any, values: pd.Series[float], metric: Metric) -> None:
             axis.set_major_formatter(EngFormatter(sep=""))
         return
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    few = axis.axis_name == "x" and values.nunique() <= SERIES  # the values that a sweep gives
-    ticks = sorted(set(values)) if few else [t for t in _ROUND if values.min() <= 2 * t <= 4 * values.max()]
+    ticks = sorted(set(values))  # those that a sweep gives, where there is room for them
+    few = axis.axis_name == "x" and len(ticks) <= SERIES and all(b >= 1.5 * a for a, b in pairwise(ticks))
+    ticks = ticks if few else [t for t in _ROUND if values.min() <= 2 * t <= 4 * values.max()]
     axis.set_ticks(ticks, [_short(tick) for tick in ticks], minor=False)
     axis.set_ticks([], minor=True)
 
@@ -247,8 +249,8 @@ def _scale(axis: Any, values: pd.Series[float], metric: Metric) -> None:
 def _short(value: float) -> str:
     """`40k`, `2.5M`; numbers below 10,000 as they are."""
     if value >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:.4g}"
+        return f"{value / 1e6:.3g}M"
+    return f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:.4g}"
 
 
 _ROUND = [digit * 10.0**power for power in range(-4, 10) for digit in (1, 2, 5)]
