@@ -117,6 +117,20 @@ def test_x_may_be_a_metric_or_a_parameter_of_method_or_task():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("given", "ticks"),
+    [
+        ([1, 8, 1024], ["1", "8", "1024"]),
+        ([700_484, 7_003_558, 56_026_327], ["700k", "7M", "56M"]),
+        ([1, 100, 130], ["0.5", "1", "2", "5", "10", "20", "50", "100", "200"]),  # no room for both of the last
+    ],
+)
+def test_a_logarithmic_axis_names_the_points_of_a_sweep_where_there_is_room(given, ticks):
+    axes = drawn([row("OS3", f"k={k}", k, speed=2.0) for k in given]).axes[0]
+    assert axes.get_xscale() == "log"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ticks
+
+
 def test_the_papers_x_may_be_a_metric_of_the_same_published_cell():
     printed = [published("PTB", "10.6", "L2S"), published("PTB", "0.998", "L2S", "precision_at_1")]
     recipe = RECIPE.replace("{x: k, y: speed}", "{x: precision_at_1, y: speed}")
