@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 ROWS = 4096  # vectors measured at once
 
-_copies: WeakValueDictionary[tuple[int, ...], NDArray[Any]] = WeakValueDictionary()
+_copies: WeakValueDictionary[tuple[int, ...], NDArray[np.float16]] = WeakValueDictionary()
 _copying = Lock()
 
 
@@ -52,7 +51,7 @@ def open_vectors(file: Path) -> Vectors:
     return Vectors(file.parent, keys, longest(keys) * (1 + 1e-5))
 
 
-def _identity(keys: NDArray[Any]) -> tuple[int, ...]:
+def _identity(keys: NDArray[np.float16]) -> tuple[int, ...]:
     if not isinstance(keys, np.memmap) or keys.filename is None:
         return ()
     status = Path(keys.filename).stat()
@@ -61,21 +60,15 @@ def _identity(keys: NDArray[Any]) -> tuple[int, ...]:
 
 
 def copied(vectors: Vectors) -> NDArray[np.float16]:
-    """The keys [N, d] in memory: see `in_memory`."""
-    return in_memory(vectors.keys, vectors.file)
-
-
-def in_memory(array: NDArray[Any], file: tuple[int, ...] | None = None) -> NDArray[Any]:
-    """A memory-mapped array in memory. All who ask for that of one file in a process, such as methods that are timed
-    together, share one copy. file: as in `Vectors`, where it was noted earlier."""
-    if not isinstance(array, np.memmap):
-        return array
-    file = _identity(array) if file is None else file
+    """The keys [N, d] in memory. All who ask for those of one file in a process, such as methods that are timed
+    together, share one copy."""
+    if not isinstance(vectors.keys, np.memmap):
+        return vectors.keys
     with _copying:
-        if (found := _copies.get(file)) is None:
-            found = np.array(array)
-            if file:
-                _copies[file] = found
+        if (found := _copies.get(vectors.file)) is None:
+            found = np.array(vectors.keys)
+            if vectors.file:
+                _copies[vectors.file] = found
         return found
 
 

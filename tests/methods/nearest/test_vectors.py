@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from methods.nearest.scores import open_scores
-from methods.nearest.vectors import copied, in_memory, open_vectors
+from methods.nearest.vectors import copied, open_vectors
 
 KEYS = np.arange(12, dtype=np.float16).reshape(4, 3)
 
@@ -50,14 +50,6 @@ def test_a_part_of_a_file_is_not_taken_for_the_whole(tmp_path):
     held = copied(whole)
     assert np.array_equal(copied(part), KEYS[1:])
     assert np.array_equal(held, KEYS)
-
-
-def test_any_array_of_a_file_is_in_memory_once(tmp_path):
-    np.save(tmp_path / "values.npy", np.arange(5))
-    held = in_memory(np.load(tmp_path / "values.npy", mmap_mode="r"))
-    assert not isinstance(held, np.memmap) and np.array_equal(held, np.arange(5))
-    assert in_memory(np.load(tmp_path / "values.npy", mmap_mode="r")) is held
-    assert in_memory(held) is held
 
 
 def test_vectors_without_a_file_are_not_copied(tmp_path):
