@@ -114,5 +114,5 @@ def test_committed_rows_are_a_frame_next_to_the_papers(tmp_path):
     shutil.copytree(ROOT / "results" / "measured" / name, tmp_path / "measured" / name)
     found = frame(tmp_path).set_index(["recipe", "scale", "row", "column", "metric"]).sort_index()
     exact = found.loc[(name, "small", "kNN-LM", "FoSS=0", "word_perplexity")]
-    assert exact.value == pytest.approx(197.9, abs=0.05) and exact.low < exact.value < exact.high
+    assert exact.value == pytest.approx(198.5, abs=0.05) and exact.low < exact.value < exact.high
     assert exact.paper == 16.65 and exact.decision == "slower"
