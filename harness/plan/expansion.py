@@ -125,9 +125,14 @@ class _Expansion:
         """(row, column) of the cell, and of the published cell to compare with."""
         values = {"threads": timing.threads, **task.params, **method.params}
 
+        def named(value: Any, names: Mapping[str, str]) -> Any:
+            if isinstance(value, list):
+                return [named(one, names) for one in value]
+            return names.get(value, value) if isinstance(value, str) else value
+
         def filled(template: str, names: Mapping[str, str]) -> str:
             try:
-                return template.format(**{n: names.get(v, v) if isinstance(v, str) else v for n, v in values.items()})
+                return template.format(**{name: named(value, names) for name, value in values.items()})
             except (KeyError, IndexError, ValueError, TypeError) as error:
                 raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
 

@@ -268,7 +268,7 @@ class Recipe(Judged):
     fidelities: dict[str, Fidelity] = {}  # by names that cells use
     metrics: list[str] = []  # columns of the printed table, in order: metrics, counters, parameters (`method.k`)
     details: list[str] = []  # more columns, in a second table
-    names: dict[str, str] = {}  # a parameter's value -> its text in labels: exact -> EDR
+    names: dict[str, str] = {}  # a parameter's value, or one in a list -> its text in labels: exact -> EDR
     published_names: dict[str, str] = {}  # a parameter's value -> its text in the paper's table
     figure: Figure | None = None
     cells: list[CellSpec]

@@ -162,6 +162,12 @@ def test_labels_fill_in_every_value_that_they_mention(name):
             assert not [word for word in words if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text.casefold())]
 
 
+def test_labels_name_the_values_of_a_list_too():
+    columns = dict.fromkeys(cell.column for cell in CELLS["spec-bench", "small"])
+    kinds = ["summarisation", "retrieved passages", "translation", "mathematics", "questions", "MT-Bench"]
+    assert [*columns] == ["all kinds", *kinds]
+
+
 def test_a_literal_value_in_a_label_would_be_found():
     spec = schema.CellSpec(row="L2S, 50 clusters", method="l2s", params={"clusters": 50}, sweep={"task.batch": [32]})
     assert stated(spec) == {"clusters": [50], "batch": [32]}
